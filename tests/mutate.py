@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Changes host code at random, one place at a time, and says which changes no test noticed.
 
-    tests/mutate.py [-n N] [--seed S] [--only REGEX] [--tests REGEX] [--build FOLDER] [-j JOBS] [--seconds S]
+    tests/mutate.py [-n N] [--seed S] [--only REGEX] [--tests REGEX] [--build FOLDER] [-j JOBS]
+                    [--seconds S]
 
-Draws N places (20) in C files of proto, client/lib, kvstore, kernels and daemon and changes an operator, a number or a
-condition there, or leaves a call out. Of the tests that the file reaches the nearest run, which its name, its header or
-its folder tells, one after another, each built just before, until one fails. A failure counts if it comes twice, and
-only of a test that passes without the change. What these leave meets all the others in the end, and then the nearest
-again under ASan, which sees leaks too. What survives that is listed: either nothing can tell the two programs apart, or
-only a GPU can, or a test is missing.
+Draws N places (20) in C files of proto, client/lib, kvstore, kernels and daemon and changes an
+operator, a number or a condition there, or leaves a call out. Of the tests that the file reaches
+the nearest run, which its name, its header or its folder tells, one after another, each built just
+before, until one fails. A failure counts if it comes twice, and only of a test that passes without
+the change. What these leave meets all the others in the end, and then the nearest again under ASan,
+which sees leaks too. What survives that is listed: either nothing can tell the two programs apart,
+or only a GPU can, or a test is missing.
 
-Assertions, calls with a text of their own and comments are not changed, and what the compiler warns of does not count.
-What is changed is a copy in the build folder (build/mutate), which is the script's own. No new place after --seconds.
+Assertions, calls with a text of their own and comments are not changed, and what the compiler warns
+of does not count. What is changed is a copy in the build folder (build/mutate), which is the
+script's own. No new place after --seconds.
 
 --only: places whose path:line matches. --tests: only tests whose name matches. Exit status: 0.
 """
@@ -26,15 +29,22 @@ import subprocess
 import sys
 import time
 
-FOLDERS = ["proto", "client/lib", "kvstore", "kernels/*.c", "kernels/cpu", "kernels/group", "kernels/plan", "daemon"]
-LIMIT_S = 60  # a test that was never seen to pass; another gets ten times what it took, and as much again as this one
+FOLDERS = [
+    "proto", "client/lib", "kvstore", "kernels/*.c", "kernels/cpu", "kernels/group", "kernels/plan",
+    "daemon",
+]
+# For a test that was never seen to pass. Another has as much, and ten times what it took.
+LIMIT_S = 60
 N_NEAR = 12  # tests
 NO_CODE = r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\])\''
 CHANGES = [  # what is looked for in a line, what stands there instead
-    (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == "),
-    (r" && ", " || "), (r" \|\| ", " && "), (r" \+ ", " - "), (r" - ", " + "), (r" \+= ", " -= "), (r" -= ", " += "),
-    (r"\bif \((.*)\)$", r"if (!(\1))"), (r"\b1\b", "0"), (r"\b0\b", "1"), (r"\btrue\b", "false"), (r"\bfalse\b", "true"),
-    (r"\bmemory_order_(acquire|release|seq_cst)\b", "memory_order_relaxed"), (r"^(\t+)(\w+\(.*\);)$", r"\1;"),
+    (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "),
+    (r" == ", " != "), (r" != ", " == "), (r" && ", " || "), (r" \|\| ", " && "),
+    (r" \+ ", " - "), (r" - ", " + "), (r" \+= ", " -= "), (r" -= ", " += "),
+    (r"\bif \((.*)\)$", r"if (!(\1))"),
+    (r"\b1\b", "0"), (r"\b0\b", "1"), (r"\btrue\b", "false"), (r"\bfalse\b", "true"),
+    (r"\bmemory_order_(acquire|release|seq_cst)\b", "memory_order_relaxed"),
+    (r"^(\t+)(\w+\(.*\);)$", r"\1;"),
 ]
 
 
@@ -44,8 +54,8 @@ def run(command, **how):
 
 def ends_well(command, limit_s):
     """Within the limit. What it started ends with it: a test that hangs has a daemon beside it."""
-    quiet = subprocess.DEVNULL
-    begun = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    begun = subprocess.Popen(command, start_new_session=True, **quiet)
     try:
         return begun.wait(limit_s) == 0
     except subprocess.TimeoutExpired:
@@ -111,12 +121,14 @@ def places_of(name, text):
         for number, line in enumerate(lines, begin):
             for old, new in CHANGES if line.startswith("\t") else []:
                 for match in re.finditer(old, line):
-                    yield Place(name, number, line, line[: match.start()] + match.expand(new) + line[match.end():])
+                    changed = line[: match.start()] + match.expand(new) + line[match.end():]
+                    yield Place(name, number, line, changed)
 
 
 def places(tree, only):
     names = [n for n in run(["git", "ls-files", "--", *FOLDERS]).stdout.split() if n.endswith(".c")]
-    found = [place for name in names for place in places_of(name, open(os.path.join(tree, name)).read())]
+    texts = {name: open(os.path.join(tree, name)).read() for name in names}
+    found = [place for name, text in texts.items() for place in places_of(name, text)]
     return [place for place in found if re.search(only, f"{place.name}:{place.number + 1}")]
 
 
@@ -124,11 +136,13 @@ class Test:
     def __init__(self, name, command, labels, build):
         self.name, self.labels = name, labels
         self.words = set(name.split("_")) - {"test"}
-        self.programs = [word[len(build.folder) + 1:] for word in command if word.startswith(build.folder + "/")]
+        own = build.folder + "/"
+        self.programs = [word.removeprefix(own) for word in command if word.startswith(own)]
         self.files, self.includes = set(), ""
         if self.programs:
-            inputs = run(["ninja", "-C", build.folder, "-t", "inputs", *self.programs]).stdout.split("\n")
-            self.files = {os.path.relpath(path, build.tree) for path in inputs if path.startswith(build.tree)}
+            ninja = run(["ninja", "-C", build.folder, "-t", "inputs", *self.programs])
+            inputs = [path for path in ninja.stdout.split("\n") if path.startswith(build.tree)]
+            self.files = {os.path.relpath(path, build.tree) for path in inputs}
         for file in self.files:
             if os.path.basename(file) == f"{name}.c":
                 self.includes = open(os.path.join(build.tree, file)).read()
@@ -147,26 +161,32 @@ class Build:
 
     def __init__(self, tree, folder, jobs, *options):
         self.tree, self.folder, self.jobs, self.times, self.broken = tree, folder, jobs, {}, set()
-        configure = ["cmake", "-S", tree, "-B", folder, "-G", "Ninja", "-DBUILD_TESTING=ON", "-DCOPPICE_WERROR=ON",
-                     *options]
-        if run(configure).returncode:
+        configure = ["cmake", "-S", tree, "-B", folder, "-G", "Ninja"]
+        if run([*configure, "-DBUILD_TESTING=ON", "-DCOPPICE_WERROR=ON", *options]).returncode:
             sys.exit(f"mutate.py: cmake fails in {folder}")
 
     def tests(self, chosen):
         """By name. ctest itself names no command of what is not built."""
         text = open(os.path.join(self.folder, "tests", "CTestTestfile.cmake")).read()
-        labels = dict(re.findall(r'^set_tests_properties\(\[=\[(\w+)\]=\].* LABELS "([^"]*)"', text, re.MULTILINE))
+        labelled = r'^set_tests_properties\(\[=\[(\w+)\]=\].* LABELS "([^"]*)"'
+        labels = dict(re.findall(labelled, text, re.MULTILINE))
         commands = re.findall(r"^add_test\(\[=\[(\w+)\]=\] (.*)\)$", text, re.MULTILINE)
-        return {name: Test(name, re.findall(r'"([^"]*)"', command), labels.get(name, "").split(";"), self)
-                for name, command in commands if re.search(chosen, name)}
+
+        def test(name, command):
+            words = re.findall(r'"([^"]*)"', command)
+            return Test(name, words, labels.get(name, "").split(";"), self)
+
+        return {name: test(name, command) for name, command in commands if re.search(chosen, name)}
 
     def make(self, targets=()):
-        return run(["cmake", "--build", self.folder, "-j", str(self.jobs), "--", *targets]).returncode == 0
+        command = ["cmake", "--build", self.folder, "-j", str(self.jobs), "--", *targets]
+        return run(command).returncode == 0
 
     def passes(self, test):
         begin = time.monotonic()
         limit_s = LIMIT_S + 10 * self.times.get(test.name, 0)
-        if not ends_well(["ctest", "--test-dir", self.folder, "-R", f"^{re.escape(test.name)}$"], limit_s):
+        command = ["ctest", "--test-dir", self.folder, "-R", f"^{re.escape(test.name)}$"]
+        if not ends_well(command, limit_s):
             return False
         self.times[test.name] = max(time.monotonic() - begin, self.times.get(test.name, 0))
         return True
@@ -180,7 +200,8 @@ class Build:
         return passes
 
     def killer(self, place, tests):
-        """The first of the tests that fails by the change; "" if none, None if it is no program, or one with a warning."""
+        """The first of the tests that fails by the change; "" if none, None if it is no program, or
+        one with a warning."""
         path = os.path.join(self.tree, place.name)
         text = open(path).read()
         lines = text.split("\n")
@@ -203,15 +224,17 @@ class Build:
 class Judge:
     def __init__(self, tree, args):
         self.plain = Build(tree, os.path.join(args.build, "plain"), args.jobs)
-        self.address = Build(tree, os.path.join(args.build, "address"), args.jobs, "-DCOPPICE_SANITIZE=address",
-                             "-DCOPPICE_BENCH=OFF")
+        self.address = Build(tree, os.path.join(args.build, "address"), args.jobs,
+                             "-DCOPPICE_SANITIZE=address", "-DCOPPICE_BENCH=OFF")
         self.tests = self.plain.tests(args.tests)
         self.under_asan = self.address.tests(args.tests)
 
     def order(self, place):
         """Those that the file reaches, the nearest first, of as near ones the shortest."""
-        reached = [test for test in self.tests.values() if place.name in test.files]
-        return sorted(reached, key=lambda test: (-test.nearness(place.name), self.plain.times.get(test.name, 1)))
+        def rank(test):
+            return -test.nearness(place.name), self.plain.times.get(test.name, 1)
+
+        return sorted((test for test in self.tests.values() if place.name in test.files), key=rank)
 
     def by_near(self, place):
         """Who killed it of the nearest; "" if none did, None as above."""
@@ -220,16 +243,17 @@ class Judge:
     def by_others(self, place):
         by = self.plain.killer(place, self.order(place)[N_NEAR:])
         if by == "":
-            near = [test.name for test in self.order(place)[:N_NEAR] if test.name in self.under_asan]
-            by = self.address.killer(place, [self.under_asan[name] for name in near])
+            near = [test.name for test in self.order(place)[:N_NEAR]]
+            there = [self.under_asan[name] for name in near if name in self.under_asan]
+            by = self.address.killer(place, there)
             by = by and f"{by} under ASan"
         return by
 
 
 def draw(left, judge, args, ret_survivors):
     """How many the nearest tests killed."""
-    begin, n_killed = time.monotonic(), 0
-    while left and n_killed + len(ret_survivors) < args.n and time.monotonic() - begin < args.seconds:
+    end, n_killed = time.monotonic() + args.seconds, 0
+    while left and n_killed + len(ret_survivors) < args.n and time.monotonic() < end:
         place = left.pop()
         by = judge.by_near(place)
         if by is None:
@@ -256,7 +280,8 @@ def stop(*_):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=20)
     parser.add_argument("-j", "--jobs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=int(time.time()))
