@@ -1,11 +1,13 @@
 # Many processes over one daemon; the agent's program; what the library's user may get wrong.
 if(TARGET coppiced AND TARGET coppice)
-	foreach(pair flock:flock_stem api:api_fixture api_append:api_fixture api_failure:api_fixture)
+	foreach(pair
+		flock:flock_stem api:api_fixture api_append:api_fixture api_failure:api_fixture)
 		string(REPLACE ":" ";" pair ${pair})
 		list(GET pair 0 name)
 		list(GET pair 1 helper)
 		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c e2e/${helper}.c
-			LIBS e2e_fixtures coppice coppice_proto m ARGS $<TARGET_FILE:coppiced> LABELS e2e)
+			LIBS e2e_fixtures coppice coppice_proto m
+			ARGS $<TARGET_FILE:coppiced> LABELS e2e)
 		add_dependencies(${name}_test coppiced)
 	endforeach()
 endif()
@@ -14,7 +16,8 @@ if(TARGET coppiced AND TARGET coppice-agent)
 	coppice_path(agent coppice-agent)
 	foreach(name agent agent_faults)
 		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c e2e/agent_fixture.c
-			LIBS e2e_fixtures coppice_proto PkgConfig::JANSSON ARGS $<TARGET_FILE:coppiced> LABELS e2e)
+			LIBS e2e_fixtures coppice_proto PkgConfig::JANSSON
+			ARGS $<TARGET_FILE:coppiced> LABELS e2e)
 		target_compile_definitions(${name}_test PRIVATE AGENT_PATH="${agent}"
 			MODEL_DIR="${coppice_data}/tests/model")
 		add_dependencies(${name}_test coppiced coppice-agent)
@@ -42,11 +45,14 @@ endif()
 if(TARGET coppiced AND TARGET coppice_agent)
 	coppice_path(coppiced coppiced)
 	coppice_path(coppicectl coppicectl)
-	foreach(name decode_test decode_attack_test decode_cancel_test decode_draft_test decode_refusal_test
-		decode_tiers_test weights_faults_test weights_map_test)
+	foreach(name
+		decode_test decode_attack_test decode_cancel_test decode_draft_test
+		decode_refusal_test decode_tiers_test weights_faults_test weights_map_test)
 		coppice_test(NAME ${name} SOURCES e2e/${name}.c e2e/decode_fixture.c
 			LIBS coppice_agent coppice_model coppice LABELS e2e)
-		target_compile_definitions(${name} PRIVATE COPPICED_PATH="${coppiced}" COPPICECTL_PATH="${coppicectl}"
+		target_compile_definitions(${name} PRIVATE
+			COPPICED_PATH="${coppiced}"
+			COPPICECTL_PATH="${coppicectl}"
 			MODEL_DIR="${coppice_data}/tests/model")
 		add_dependencies(${name} coppiced coppicectl)
 	endforeach()

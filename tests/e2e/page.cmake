@@ -1,7 +1,8 @@
 # The C on the pages is compiled; the apps that client/README.md begins with are run.
 find_program(AWK NAMES mawk gawk awk REQUIRED)
 if(TARGET coppice AND TARGET coppiced AND TARGET coppice_model)
-	set(pages ${PROJECT_SOURCE_DIR}/client/README.md) # README.md has its first block: packaging/check-pages.py
+	# README.md has its first block: packaging/check-pages.py.
+	set(pages ${PROJECT_SOURCE_DIR}/client/README.md)
 	set(blocks ${CMAKE_CURRENT_LIST_DIR}/page_blocks.awk)
 	set(made ${CMAKE_CURRENT_BINARY_DIR}/pages)
 	file(MAKE_DIRECTORY ${made})
@@ -21,7 +22,9 @@ if(TARGET coppice AND TARGET coppiced AND TARGET coppice_model)
 	add_custom_command(OUTPUT ${made}/page_blocks.inc
 		COMMAND ${AWK} -f ${blocks} ${pages} > ${made}/page_blocks.inc
 		DEPENDS ${pages} ${blocks} VERBATIM)
-	add_library(page_blocks OBJECT ${CMAKE_CURRENT_LIST_DIR}/page_blocks.c ${made}/page_blocks.inc)
+	add_library(page_blocks OBJECT
+		${CMAKE_CURRENT_LIST_DIR}/page_blocks.c
+		${made}/page_blocks.inc)
 	target_include_directories(page_blocks PRIVATE ${made})
 	target_link_libraries(page_blocks PRIVATE coppice)
 

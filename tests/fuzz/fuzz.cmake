@@ -1,7 +1,9 @@
-# Random and nearly valid nonsense, bounded in count and time; COPPICE_SEED repeats a run, COPPICE_SECONDS lengthens it.
+# Random and nearly valid nonsense, bounded in count and time; COPPICE_SEED repeats a run,
+# COPPICE_SECONDS lengthens it.
 if(TARGET coppice_daemon)
-	coppice_test(NAME lane_fuzz SOURCES fuzz/lane_fuzz.c fuzz/lane_hostile.c fuzz/lane_nonsense.c fuzz/lane_program.c
-		fuzz/lane_honest.c fuzz/draw.c
+	coppice_test(NAME lane_fuzz
+		SOURCES fuzz/lane_fuzz.c fuzz/lane_hostile.c fuzz/lane_nonsense.c
+			fuzz/lane_program.c fuzz/lane_honest.c fuzz/draw.c
 		LIBS unit_fixtures coppice_daemon LABELS fuzz)
 endif()
 if(TARGET coppiced AND TARGET coppice)
@@ -11,8 +13,9 @@ if(TARGET coppiced AND TARGET coppice)
 endif()
 # The same with a daemon that has a device, of a kind.
 if(TARGET control_fuzz AND TARGET fake_module)
+	set(module_dir ${CMAKE_CURRENT_BINARY_DIR}/fakes)
 	add_test(NAME control_fuzz_device COMMAND control_fuzz $<TARGET_FILE:coppiced>)
 	set_tests_properties(control_fuzz_device PROPERTIES TIMEOUT 120 LABELS fuzz
-		ENVIRONMENT "COPPICE_TEST_BACKEND=cuda;COPPICE_MODULE_DIR=${CMAKE_CURRENT_BINARY_DIR}/fakes")
+		ENVIRONMENT "COPPICE_TEST_BACKEND=cuda;COPPICE_MODULE_DIR=${module_dir}")
 	add_dependencies(control_fuzz fake_module)
 endif()

@@ -1,28 +1,35 @@
 # The GPU's backend; skipped, with a sentence, where there is no device.
 if(TARGET coppice_cuda)
 	coppice_test(NAME cuda_test SOURCES unit/cuda_test.c
-		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS} ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
+		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS}
+		ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
 	set_tests_properties(cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 	add_dependencies(cuda_test coppice_cuda)
 	coppice_test(NAME stand_cuda_test SOURCES unit/stand_cuda_test.c
-		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS} ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
+		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS}
+		ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
 	set_tests_properties(stand_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 	add_dependencies(stand_cuda_test coppice_cuda)
 	coppice_test(NAME group_cuda_test SOURCES unit/group_cuda_test.c unit/group_growing.c
-		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS} ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
+		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS}
+		ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
 	set_tests_properties(group_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 	add_dependencies(group_cuda_test coppice_cuda)
-	coppice_test(NAME program_cuda_test SOURCES unit/program_cuda_test.c unit/program_machine.c unit/program_speed.c
-		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS} ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
+	coppice_test(NAME program_cuda_test
+		SOURCES unit/program_cuda_test.c unit/program_machine.c unit/program_speed.c
+		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS}
+		ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
 	set_tests_properties(program_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 	target_compile_definitions(program_cuda_test PRIVATE MACHINE_TOKENS=640)
 	add_dependencies(program_cuda_test coppice_cuda)
 endif()
 
-# Host code of the backend, the sanitizers' too: it takes the runtime's headers, and what is behind them is the tests'.
+# Host code of the backend, under sanitizers too: the runtime's headers are CUDA's, what is behind
+# them is the tests'.
 if(COPPICE_CUDA_INCLUDE)
 	# What is said where no GPU can compute: the runtime's part is the test's.
-	coppice_test(NAME card_test SOURCES unit/card_test.c LIBS cuda_host coppice_kernels LABELS unit kernels)
+	coppice_test(NAME card_test SOURCES unit/card_test.c
+		LIBS cuda_host coppice_kernels LABELS unit kernels)
 	# Plans that share so much memory of a device; the runtime's part is the test's, too.
 	coppice_test(NAME plans_test SOURCES unit/plans_test.c
 		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
@@ -31,13 +38,15 @@ if(COPPICE_CUDA_INCLUDE)
 		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
 	# Programs on a device that is played: the same test as on a GPU.
 	coppice_test(NAME program_device_test
-		SOURCES unit/program_cuda_test.c unit/fake_device.c unit/fake_layers.c unit/program_machine.c
+		SOURCES unit/program_cuda_test.c unit/fake_device.c unit/fake_layers.c
+			unit/program_machine.c
 		LIBS unit_fixtures cuda_host coppice_kernels coppice_rows LABELS unit kernels)
 	target_compile_definitions(program_device_test PRIVATE PROGRAM_FAKE MACHINE_TOKENS=640)
-	# How devices find ways to each other; NCCL's part is played by a library of its name beside the test.
+	# How devices find ways to each other; NCCL's part is played by a library of its name.
 	set(fakes ${CMAKE_CURRENT_BINARY_DIR}/fakes)
 	add_library(fake_nccl SHARED ${CMAKE_CURRENT_LIST_DIR}/fake_nccl.c)
-	set_target_properties(fake_nccl PROPERTIES OUTPUT_NAME nccl SOVERSION 2 LIBRARY_OUTPUT_DIRECTORY ${fakes}
+	set_target_properties(fake_nccl PROPERTIES
+		OUTPUT_NAME nccl SOVERSION 2 LIBRARY_OUTPUT_DIRECTORY ${fakes}
 		C_VISIBILITY_PRESET default)
 	coppice_test(NAME peers_test SOURCES unit/peers_test.c
 		LIBS cuda_host coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels tsan)

@@ -1,20 +1,23 @@
 # Config and loop; the daemon as a whole is tested with real clients in tests/e2e/control_test.c.
 if(TARGET coppice_daemon)
-	coppice_test(NAME config_test SOURCES unit/config_test.c unit/config_fixture.c LIBS coppice_daemon LABELS unit
-		ARGS ${coppice_data}/packaging)
+	coppice_test(NAME config_test SOURCES unit/config_test.c unit/config_fixture.c
+		LIBS coppice_daemon LABELS unit ARGS ${coppice_data}/packaging)
 	coppice_test(NAME unread_test SOURCES unit/unread_test.c LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME session_test SOURCES unit/session_test.c LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME rest_test SOURCES unit/rest_test.c LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME reply_test SOURCES unit/reply_test.c LIBS coppice_daemon LABELS unit)
 	target_link_options(reply_test PRIVATE -Wl,--wrap=sendmsg)
-	coppice_test(NAME loop_test SOURCES unit/loop_test.c unit/loop_fixture.c LIBS coppice_daemon LABELS unit)
-	coppice_test(NAME errands_test SOURCES unit/errands_test.c unit/loop_fixture.c LIBS coppice_daemon LABELS unit)
-	coppice_test(NAME shm_pages_test SOURCES unit/shm_pages_test.c unit/loop_fixture.c LIBS coppice_daemon LABELS unit tsan)
+	coppice_test(NAME loop_test SOURCES unit/loop_test.c unit/loop_fixture.c
+		LIBS coppice_daemon LABELS unit)
+	coppice_test(NAME errands_test SOURCES unit/errands_test.c unit/loop_fixture.c
+		LIBS coppice_daemon LABELS unit)
+	coppice_test(NAME shm_pages_test SOURCES unit/shm_pages_test.c unit/loop_fixture.c
+		LIBS coppice_daemon LABELS unit tsan)
 endif()
 if(TARGET coppiced)
 	foreach(name weights weights_loader)
-		coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c unit/weights_fixture.c LIBS coppice_daemon
-			ARGS $<TARGET_FILE:coppiced> LABELS unit tsan)
+		coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c unit/weights_fixture.c
+			LIBS coppice_daemon ARGS $<TARGET_FILE:coppiced> LABELS unit tsan)
 		add_dependencies(${name}_test coppiced)
 	endforeach()
 	coppice_test(NAME ledger_test SOURCES unit/ledger_test.c unit/weights_fixture.c
@@ -22,7 +25,8 @@ if(TARGET coppiced)
 	add_dependencies(ledger_test coppiced)
 	foreach(name control control_memory control_pins control_program service)
 		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c
-			LIBS e2e_fixtures coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
+			LIBS e2e_fixtures coppice_proto
+			ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
 		add_dependencies(${name}_test coppiced)
 	endforeach()
 endif()

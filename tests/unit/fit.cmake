@@ -2,12 +2,14 @@
 if(NOT COPPICE_BENCH)
 	return()
 endif()
-coppice_test(NAME fit_test SOURCES unit/fit_test.c LIBS unit_fixtures planner coppice_kernels LABELS unit kernels)
+coppice_test(NAME fit_test SOURCES unit/fit_test.c
+	LIBS unit_fixtures planner coppice_kernels LABELS unit kernels)
 target_compile_definitions(fit_test PRIVATE BENCH_HAVE_KERNELS)
 
 coppice_test(NAME schedule_cut_test SOURCES unit/schedule_cut_test.c
 	LIBS unit_fixtures planner coppice_kernels LABELS unit kernels)
 target_compile_definitions(schedule_cut_test PRIVATE BENCH_HAVE_KERNELS)
 
-coppice_test(NAME clocks_test SOURCES unit/clocks_test.c bench/clocks.c LIBS coppice_kernels LABELS unit kernels)
+coppice_test(NAME clocks_test SOURCES unit/clocks_test.c bench/clocks.c
+	LIBS coppice_kernels LABELS unit kernels)
 target_compile_definitions(clocks_test PRIVATE BENCH_HAVE_KERNELS)

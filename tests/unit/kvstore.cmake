@@ -1,11 +1,15 @@
-foreach(unit numbers pages stripe radix path_nodes claims prompts pins collapse evict store tier_room)
-	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c LIBS coppice_kvstore LABELS unit kvstore)
+foreach(unit
+	numbers pages stripe radix path_nodes claims prompts pins collapse evict store tier_room)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
+		LIBS coppice_kvstore LABELS unit kvstore)
 endforeach()
 target_link_options(store_test PRIVATE
 	-Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=aligned_alloc)
-coppice_test(NAME store_random_test SOURCES unit/store_random_test.c unit/store_world.c unit/store_naive.c unit/store_ops.c
+coppice_test(NAME store_random_test
+	SOURCES unit/store_random_test.c unit/store_world.c unit/store_naive.c unit/store_ops.c
 	LIBS coppice_kvstore LABELS unit kvstore)
-target_link_options(store_random_test PRIVATE -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc)
+target_link_options(store_random_test PRIVATE
+	-Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc)
 foreach(unit tier_file tier_file_refused)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
 		LIBS kvstore_fixtures coppice_kvstore LABELS unit kvstore)

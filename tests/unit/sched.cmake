@@ -1,9 +1,11 @@
 foreach(unit sched sched_seqs sched_device input_wait)
-	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
+		LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 endforeach()
 target_link_options(sched_seqs_test PRIVATE -Wl,--wrap=store_seq_publish)
 
-coppice_test(NAME window_test SOURCES unit/window_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
+coppice_test(NAME window_test SOURCES unit/window_test.c
+	LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 
 # 1e6 operations, a tenth of it where a sanitizer looks on.
 coppice_test(NAME sched_random_test SOURCES unit/sched_random_test.c
@@ -14,7 +16,8 @@ endif()
 
 # Who has how much of the backend's time, and how long a batch may keep the others.
 foreach(unit turns budget cut sched_paths queues neighbour branched)
-	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c LIBS unit_fixtures coppice_daemon LABELS unit)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
+		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()
 
 foreach(unit pass pass_cancel pass_company)
@@ -26,7 +29,8 @@ coppice_test(NAME pass_plans_test SOURCES unit/pass_plans_test.c unit/school.c u
 	LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 
 foreach(unit pass_layers pass_requests)
-	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/school.c unit/school_layers.c
+	coppice_test(NAME ${unit}_test
+		SOURCES unit/${unit}_test.c unit/school.c unit/school_layers.c
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()
 
@@ -34,15 +38,19 @@ target_link_options(branched_test PRIVATE -Wl,--wrap=store_node_parent -Wl,--wra
 
 coppice_test(NAME plan_cache_test SOURCES unit/plan_cache_test.c LIBS coppice_daemon LABELS unit)
 
-coppice_test(NAME batch_test SOURCES unit/batch_test.c LIBS unit_fixtures coppice_daemon LABELS unit)
+coppice_test(NAME batch_test SOURCES unit/batch_test.c
+	LIBS unit_fixtures coppice_daemon LABELS unit)
 
-coppice_test(NAME plan_ahead_test SOURCES unit/plan_ahead_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
+coppice_test(NAME plan_ahead_test SOURCES unit/plan_ahead_test.c
+	LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 coppice_test(NAME plan_ahead_random_test SOURCES unit/plan_ahead_random_test.c unit/plan_paths.c
 	LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 
-coppice_test(NAME pace_test SOURCES unit/pace_test.c LIBS unit_fixtures coppice_daemon LABELS unit tsan)
+coppice_test(NAME pace_test SOURCES unit/pace_test.c
+	LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 
-coppice_test(NAME sched_long_memory_test SOURCES unit/sched_long_memory_test.c LIBS unit_fixtures coppice_daemon LABELS unit)
+coppice_test(NAME sched_long_memory_test SOURCES unit/sched_long_memory_test.c
+	LIBS unit_fixtures coppice_daemon LABELS unit)
 target_link_options(sched_long_memory_test PRIVATE -Wl,--wrap=realloc)
 
 foreach(unit sched_tiers sched_long sched_ahead)
@@ -51,7 +59,8 @@ foreach(unit sched_tiers sched_long sched_ahead)
 	if(TARGET coppice_cuda)
 		coppice_path(cuda_module coppice_cuda)
 		add_test(NAME ${unit}_cuda_test COMMAND ${unit}_test ${cuda_module})
-		set_tests_properties(${unit}_cuda_test PROPERTIES SKIP_RETURN_CODE 77 LABELS gpu TIMEOUT 300)
+		set_tests_properties(${unit}_cuda_test PROPERTIES
+			SKIP_RETURN_CODE 77 LABELS gpu TIMEOUT 300)
 	endif()
 	# in fp16, as devices have it
 	if(TARGET fake_module)
@@ -61,16 +70,21 @@ foreach(unit sched_tiers sched_long sched_ahead)
 	endif()
 endforeach()
 
-# How many files a decode step passes, and how often it goes from one to another: daemon/README.md has the way. It counts
-# calls as they are written, so that nothing is inlined; and without optimizing it builds in half the time. The same sources
-# are under the sanitizers in all the other tests.
-file(GLOB_RECURSE way_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/daemon/sched/*.c ${PROJECT_SOURCE_DIR}/kvstore/*.c)
+# How many files a decode step passes, and how often it goes from one to another: daemon/README.md
+# has the way. It counts calls as they are written, so that nothing is inlined; and without
+# optimizing it builds in half the time. The same sources are under the sanitizers in all the other
+# tests.
+file(GLOB_RECURSE way_sources CONFIGURE_DEPENDS
+	${PROJECT_SOURCE_DIR}/daemon/sched/*.c
+	${PROJECT_SOURCE_DIR}/kvstore/*.c)
 add_executable(way_test unit/way_test.c ${way_sources})
-target_compile_options(way_test PRIVATE -O0 -fno-inline -finstrument-functions -finstrument-functions-exclude-file-list=.h)
+target_compile_options(way_test PRIVATE
+	-O0 -fno-inline -finstrument-functions -finstrument-functions-exclude-file-list=.h)
 if(COPPICE_SANITIZE)
 	target_compile_options(way_test PRIVATE -fno-sanitize=all)
 endif()
 target_link_options(way_test PRIVATE -no-pie)
 target_link_libraries(way_test PRIVATE unit_fixtures coppice_daemon PkgConfig::CMOCKA xxhash)
-add_test(NAME way_test COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/unit/way.py $<TARGET_FILE:way_test> 14 25)
+add_test(NAME way_test
+	COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/unit/way.py $<TARGET_FILE:way_test> 14 25)
 set_tests_properties(way_test PROPERTIES LABELS unit TIMEOUT 60)
