@@ -12,6 +12,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #define N 3u
 #define PLANS 64u
 #define PROMPT 20u
+#define TIMES_MAX 10000u
 
 /* By plans' numbers; what is prepared and what is taken in are never the same plan's at once. */
 static struct {
@@ -248,6 +250,65 @@ static void nobody_has_a_row_that_is_dearer_than_a_plan(void **state)
 	school_free(s);
 }
 
+/* Until then; the time of each of the pupil's tokens. */
+static uint32_t time_tokens(struct school *s, struct pupil *p, uint64_t end_ns, double *times_ns,
+			    uint32_t n)
+{
+	uint64_t asked_ns = world.now_ns, ticket = p->c.ticket;
+
+	while (world.now_ns < end_ns) {
+		go_round(s);
+		if (p->c.ticket == ticket)
+			continue;
+		ticket = p->c.ticket;
+		times_ns[n++] = (double)(world.now_ns - asked_ns);
+		asked_ns = world.now_ns;
+		assert_true(n < TIMES_MAX);
+	}
+	return n;
+}
+
+static int by_length(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Eight decode; of others each second one leaves, and one joins with a prompt that takes some 0.4 of
+ * a token's time. */
+static void who_joins_and_leaves_makes_few_tokens_longer(void **state)
+{
+	static double times_ns[TIMES_MAX];
+	struct school *s = school_of_n(20);
+	struct pupil *last = NULL;
+	uint32_t n = 0;
+
+	(void)state;
+	for (uint32_t i = N; i < 8; i++)
+		join(s, 1, 1, 1)->wants = true;
+	go_passes(s, 4);
+	for (uint32_t second = 0; second < 4; second++) {
+		struct pupil *next = join(s, 1, 0, 1);
+
+		next->wants = true;
+		ask(next, 200);
+		if (last)
+			assert_int_equal(client_close(&last->c, last->seq), 0);
+		next->again = 1;
+		last = next;
+		n = time_tokens(s, &s->pupils[0], world.now_ns + (uint64_t)(1000 * MS), times_ns,
+				n);
+		last->again = 0;
+		while (!has(last))
+			go_round(s);
+	}
+	qsort(times_ns, n, sizeof(*times_ns), by_length);
+	assert_true(times_ns[n - 1] > 1.3 * times_ns[n / 2]);
+	assert_true(times_ns[n * 99 / 100] <= 1.3 * times_ns[n / 2]);
+	school_free(s);
+}
+
 /* Nobody waits for what follows a prompt of which nothing is wanted, or that is not all there. */
 static void nothing_is_foreseen_of_who_does_not_come_again(void **state)
 {
@@ -272,6 +333,7 @@ int main(void)
 		cmocka_unit_test(who_is_late_for_a_pass_has_his_row_in_it),
 		cmocka_unit_test(who_stays_away_has_no_row_for_long),
 		cmocka_unit_test(nobody_has_a_row_that_is_dearer_than_a_plan),
+		cmocka_unit_test(who_joins_and_leaves_makes_few_tokens_longer),
 		cmocka_unit_test(nothing_is_foreseen_of_who_does_not_come_again),
 	};
 

@@ -406,42 +406,82 @@ static void drafts_of_many_leave_room_for_decode(void **state)
 	school_free(s);
 }
 
+struct limits {
+	uint32_t budget_ms, prompt_percent;
+	double fixed_ns; /* as long as max_token_ms lets a program's weights take to be read */
+	double row_ns;
+	bool drafts;
+};
+
 /* What daemon/README.md says: the weights once, four times and a quarter the longer of them and the
  * budget; and what comes first of decode and of prompts, whatever it takes. */
-static double most_ns(uint32_t budget_ms, uint32_t n_first)
+static double most_ns(const struct limits *of)
 {
-	double longer_ns = budget_ms * MS > FIXED_NS ? budget_ms * MS : FIXED_NS;
+	double longer_ns = of->budget_ms * MS > of->fixed_ns ? of->budget_ms * MS : of->fixed_ns;
+	uint32_t n_first = of->drafts ? ABI_DECODE_DRAFT_MAX : 1;
 
-	return FIXED_NS + 4.25 * longer_ns + 2 * n_first * world.row_ns;
+	return of->fixed_ns + 4.25 * longer_ns + 2 * n_first * of->row_ns;
 }
 
 /* Decode and prompts of several users, of more than any pass takes, and drafts. */
-static void assert_bounded(uint32_t budget_ms, double row_ns, bool drafts)
+static void assert_bounded(const struct limits *of)
 {
-	struct school *s = school_new(row_ns);
+	struct school *s = school_new(of->row_ns);
 
-	s->h.config.batch_budget_ms = budget_ms;
+	world.fixed_ns = of->fixed_ns;
+	s->h.config.batch_budget_ms = of->budget_ms;
+	s->h.config.prompt_percent = of->prompt_percent;
 	s->h.config.pool_bytes = 64u << 20;
 	school_start(s);
 	for (uint32_t n = 0; n < 24; n++)
 		join(s, n % 3, n % 4 == 0 ? 10000 : DECODE_ROWS, 1);
-	if (drafts)
+	if (of->drafts)
 		ask_for_drafts(join(s, 4, 0, 1), ABI_EXTEND_PARENTS);
 	go_passes(s, 8);
-	assert_true(world.longest_ns <= most_ns(budget_ms, drafts ? ABI_DECODE_DRAFT_MAX : 1));
+	assert_true(world.longest_ns <= most_ns(of));
 	school_free(s);
 }
 
 static void no_pass_is_longer_at_the_limits_of_the_keys(void **state)
 {
-	static const uint32_t budgets_ms[] = {1, 30, 60000};
+	static const uint32_t budgets_ms[] = {1, 30, 60000}, percents[] = {1, 50, 1000};
 	static const double rows_ns[] = {0.001 * MS, 0.5 * MS, 20 * MS, 1000 * MS};
+	static const double fixed_ns[] = {FIXED_NS, 2000 * MS};
 
 	(void)state;
-	for (uint32_t i = 0; i < sizeof(budgets_ms) / sizeof(*budgets_ms); i++)
-		for (uint32_t j = 0; j < sizeof(rows_ns) / sizeof(*rows_ns); j++)
-			for (int drafts = 0; drafts < 2; drafts++)
-				assert_bounded(budgets_ms[i], rows_ns[j], drafts);
+	for (uint32_t i = 0; i < 3 * 3 * 4 * 2 * 2; i++) {
+		const struct limits limits = {.budget_ms = budgets_ms[i % 3],
+					      .prompt_percent = percents[i / 3 % 3],
+					      .row_ns = rows_ns[i / 9 % 4],
+					      .fixed_ns = fixed_ns[i / 36 % 2],
+					      .drafts = i / 72};
+
+		assert_bounded(&limits);
+	}
+}
+
+/* Beside decode of a row each: prompts add what the key says, and at most what is left to them. */
+static void prompts_add_what_the_key_says_whatever_it_is(void **state)
+{
+	static const uint32_t percents[] = {1, 25, 50, 300, 1000};
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(percents) / sizeof(*percents); i++) {
+		struct school *s = school_new(0.1 * MS);
+		double token_ns = FIXED_NS + 2 * 0.1 * MS, most_ns = token_ns * percents[i] / 100;
+
+		s->h.config.prompt_percent = percents[i];
+		school_start(s);
+		join(s, 1, 1, 1);
+		join(s, 1, 1, 1);
+		join(s, 1, 10000, 1);
+		go_passes(s, 20);
+		assert_true(world.longest_ns <=
+			    token_ns + (most_ns > 0.1 * MS ? most_ns : 0.1 * MS));
+		assert_true(world.longest_ns >= token_ns + most_ns - 0.1 * MS ||
+			    world.n_rows == MAX_ROWS);
+		school_free(s);
+	}
 }
 
 /* Parents say that it is a draft; who says so himself says nothing else. */
@@ -511,6 +551,7 @@ int main(void)
 		cmocka_unit_test(sequences_of_an_entry_have_each_their_tokens),
 		cmocka_unit_test(drafts_of_many_leave_room_for_decode),
 		cmocka_unit_test(no_pass_is_longer_at_the_limits_of_the_keys),
+		cmocka_unit_test(prompts_add_what_the_key_says_whatever_it_is),
 		cmocka_unit_test(a_draft_with_parents_may_be_called_one),
 		cmocka_unit_test(a_row_is_scored_by_the_id_behind_it),
 	};

@@ -79,7 +79,7 @@ static int model_run(struct backend *b, const struct backend_run *run, uint64_t 
 {
 	const struct work_tree *tree = run->job->tree;
 	uint32_t n_rows = run->rows->n_rows, n_layers = run->job->shape->n_layers;
-	double ns = FIXED_NS + n_rows * world.row_ns;
+	double ns = world.fixed_ns + n_rows * world.row_ns;
 	double part_ns = ns * run->n_layers / n_layers;
 
 	(void)b;
@@ -155,6 +155,7 @@ struct school *school_new(double row_ns)
 	memset(&world, 0, sizeof(world));
 	world.now_ns = world.end_ns = 1000000000;
 	world.row_ns = row_ns;
+	world.fixed_ns = FIXED_NS;
 	world.batch_ns = BUDGET_NS;
 	harness_init(&s->h);
 	s->ops = backend_cpu;
@@ -199,7 +200,7 @@ static void give_program(struct pupil *p)
 						   .n_vocab = N_VOCAB,
 						   .max_positions = 1u << 30};
 	model->program->cost =
-		(struct backend_program_cost){.fixed_ns = FIXED_NS, .row_ns = world.row_ns};
+		(struct backend_program_cost){.fixed_ns = world.fixed_ns, .row_ns = world.row_ns};
 }
 
 struct pupil *join(struct school *s, uint64_t user, uint32_t again, uint32_t n_layers)
