@@ -382,6 +382,28 @@ static void too_many_under_way_is_an_error_to_who_asks(void **state)
 	client_close(&c);
 }
 
+/* Of a device arena it is known only when the memory is there: that goes again. */
+static void device_memory_whose_descriptor_cannot_go_is_free_again(void **state)
+{
+	struct harness *h = start(state, (const char *const[HARNESS_FLAGS]){
+						 "--backend=cuda", "--device-arena-bytes=2M",
+						 "--max-arenas=1"});
+	struct client c = client_open(h);
+	struct other filler = other_start(h, h->uid, fill);
+	Coppice__ArenaNew m = COPPICE__ARENA_NEW__INIT;
+
+	other_ready(&filler);
+	m.kind = 1;
+	m.bytes = 2 << 20;
+	for (int i = 0; i < 3; i++)
+		assert_refused(client_verb(&c, arena_new, &m), -ETOOMANYREFS, NULL, "descriptors");
+	assert_int_equal(status_of(&c)->device_arena_bytes, 0);
+	other_kill(&filler);
+	assert_int_equal(client_verb(&c, arena_new, &m)->code, 0);
+	assert_int_equal(c.n_fds, 1);
+	client_close(&c);
+}
+
 #define CASES(loop) \
 	HARNESS_BARE(loop, descriptors_that_a_user_leaves_unread_lock_nobody_out), \
 		HARNESS_BARE(loop, descriptors_that_a_user_has_lock_nobody_out), \
@@ -391,7 +413,8 @@ static void too_many_under_way_is_an_error_to_who_asks(void **state)
 		HARNESS_BARE(loop, an_ended_session_counts_until_its_answers_are_read), \
 		HARNESS_BARE(loop, \
 			     a_session_that_does_not_read_is_refused_descriptors_until_it_does), \
-		HARNESS_BARE(loop, too_many_under_way_is_an_error_to_who_asks)
+		HARNESS_BARE(loop, too_many_under_way_is_an_error_to_who_asks), \
+		HARNESS_BARE(loop, device_memory_whose_descriptor_cannot_go_is_free_again)
 
 int main(int argc, char **argv)
 {
