@@ -3,15 +3,17 @@
 #
 #   packaging/python.sh wheel          builds it, into build/python/dist
 #   packaging/python.sh environment    a fresh environment, with the wheel and what the tests need
-#   packaging/python.sh types          mypy over the package and its tests, and over that of client/vllm
+#   packaging/python.sh types          mypy over the package and its tests, and over client/vllm's
 #   packaging/python.sh tests BUILD    the tests, with the daemon of a build folder
 #   packaging/python.sh all BUILD      all of these
-#   packaging/python.sh torch          fetches torch and transformers too (5.5 GB: the one build for x86-64 that PyPI has
-#                                      loads the libraries of CUDA); without them there are no tests of coppice.hf
-#   packaging/python.sh vllm BUILD     fetches vLLM's build for CPUs (6 GB), and runs the tests of client/vllm
+#   packaging/python.sh torch          fetches torch and transformers too (5.5 GB: the one build for
+#                                      x86-64 that PyPI has loads the libraries of CUDA); without
+#                                      them there are no tests of coppice.hf
+#   packaging/python.sh vllm BUILD     fetches vLLM's build for CPUs (6 GB), and runs the tests of
+#                                      client/vllm
 #
-# What is used beside the wheel is pinned by client/python/tests/requirements.txt. It is fetched once and kept in
-# build/python/pinned; a later run needs no network.
+# What is used beside the wheel is pinned by client/python/tests/requirements.txt. It is fetched
+# once and kept in build/python/pinned; a later run needs no network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 home=$PWD/build/python
@@ -32,7 +34,8 @@ fetch() {
 # They stay until the pins change.
 torch() {
 	fetch
-	"$home/pinned/bin/pip" install -q --only-binary :all: -c "$pins" -r client/python/tests/hf/requirements.txt
+	"$home/pinned/bin/pip" install -q --only-binary :all: -c "$pins" \
+		-r client/python/tests/hf/requirements.txt
 }
 
 # In an environment of its own, as its pins are others.
@@ -63,19 +66,25 @@ wheel() {
 	ls "$home/dist"
 }
 
+site_packages() { # environment
+	"$1/bin/python" -c 'import site; print(site.getsitepackages()[0])'
+}
+
 # It sees the packages, and of coppice the wheel alone.
 environment() {
 	fetch
 	rm -rf "$home/env"
 	python3 -m venv --without-pip "$home/env"
 	"$home/pinned/bin/pip" --python "$home/env" install -q --no-deps "$home"/dist/coppice-*.whl
-	"$home/pinned/bin/python" -c 'import site; print(site.getsitepackages()[0])' \
-		>"$("$home/env/bin/python" -c 'import site; print(site.getsitepackages()[0])')/pinned.pth"
+	site_packages "$home/pinned" >"$(site_packages "$home/env")/pinned.pth"
 }
 
 # From folders where the sources are not in the way of what is installed.
 types() {
-	local check=("$home/env/bin/python" -m mypy --config-file "$PWD/client/python/pyproject.toml" --cache-dir "$home/mypy")
+	local check=(
+		"$home/env/bin/python" -m mypy
+		--config-file "$PWD/client/python/pyproject.toml" --cache-dir "$home/mypy"
+	)
 	cd client/python/tests/core
 	"${check[@]}" -p coppice
 	"${check[@]}" .
@@ -89,7 +98,10 @@ tests() { # build folder
 	COPPICE_DAEMON=$(realpath "$1")/daemon/coppiced
 	export COPPICE_DAEMON
 	for folder in client/python/tests/*/; do
-		(cd "$folder" && "$home/env/bin/python" -m pytest -q -p no:cacheprovider --durations=3)
+		(
+			cd "$folder"
+			"$home/env/bin/python" -m pytest -q -p no:cacheprovider --durations=3
+		)
 	done
 }
 
@@ -104,7 +116,8 @@ all)
 	tests "${2:?packaging/python.sh all BUILD}"
 	;;
 *)
-	echo "usage: packaging/python.sh wheel | environment | types | torch | vllm BUILD | tests BUILD | all BUILD" >&2
+	echo "usage: packaging/python.sh wheel | environment | types | torch | vllm BUILD |" \
+		"tests BUILD | all BUILD" >&2
 	exit 2
 	;;
 esac

@@ -116,7 +116,10 @@ class Connection:
     def __new__(cls, path: str | None = None, timeout: float | None = 60.0) -> Self: ...
     def __enter__(self) -> Self: ...
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None: ...
     def close(self) -> None:
         """Ends the session, with its lanes, sequences and arenas; arrays in arenas stay valid.
@@ -176,7 +179,10 @@ class Weights:
 
     def __enter__(self) -> Self: ...
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None: ...
     def close(self) -> None:
         """Models that were made of them keep what they need."""
@@ -237,7 +243,10 @@ class Arena:
 
     def __enter__(self) -> Self: ...
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None: ...
     def close(self) -> None:
         """Gives it back: steps may not name it any more. Arrays in it stay valid."""
@@ -333,7 +342,10 @@ class Lane:
 
     def __enter__(self) -> Self: ...
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None: ...
     def close(self) -> None:
         """Frees it and closes its sequences."""
@@ -397,7 +409,10 @@ class Sequence:
 
     def __enter__(self) -> Self: ...
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None: ...
     def close(self) -> None:
         """Gives its pages back. Blocks for a message."""
@@ -488,7 +503,10 @@ class Capture:
     def __new__(cls, lane: Lane, stream: Stream) -> Self: ...
     def __enter__(self) -> Self: ...
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None: ...
     def close(self) -> None:
         """The graph must not be launched any more and its launches be over."""

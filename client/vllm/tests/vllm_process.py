@@ -1,5 +1,5 @@
-"""A process of vLLM's for the tests: python vllm_process.py FOLDER SETTINGS, then a line of requests
-on its standard input, a line of answers on its standard output, until the input ends.
+"""A process of vLLM's for the tests: python vllm_process.py FOLDER SETTINGS, then a line of
+requests on its standard input, a line of answers on its standard output, until the input ends.
 
 SETTINGS: {"coppice": bool, options of vllm.LLM...}. Requests: a list of {"tokens": [...], options
 of SamplingParams...}. Answers: {"tokens", "cached", "prompt_logprobs"} of each, how many sequences

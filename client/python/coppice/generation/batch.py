@@ -18,8 +18,8 @@ CHUNK_ALONE = 1024  # where there are no others
 
 
 class Batch:
-    """close_stream: what is done with a stream's sequence at its end. keep_stream: with one that has
-    come to its end by itself, before that is told; raises why it has failed all the same."""
+    """close_stream: what is done with a stream's sequence at its end. keep_stream: with one that
+    has come to its end by itself, before that is told; raises why it has failed all the same."""
 
     def __init__(
         self,

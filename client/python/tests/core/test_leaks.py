@@ -100,8 +100,9 @@ def arrays_of_other_devices(given: Given) -> None:
 
 def an_array_of_a_stride(given: Given) -> None:
     with opened(given, 2) as seq:
-        turned = OnGpu(given.layer.q, 8, 0)
-        coppice.Part(seq, turned, given.layer.k, given.layer.v, given.layer.o)  # type: ignore[arg-type]
+        layer = given.layer
+        turned = OnGpu(layer.q, 8, 0)
+        coppice.Part(seq, turned, layer.k, layer.v, layer.o)  # type: ignore[arg-type]
 
 
 def a_stream_of_another_device(given: Given) -> None:
