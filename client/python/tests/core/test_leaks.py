@@ -1,7 +1,7 @@
 """Whatever goes wrong, done again and again: sequences, pages and descriptors, of both sides.
 
-A page of the small model's has 8 KiB, the pool's extents 2 MiB: of so many pages that were left
-behind one extent more would be in use. Tokens are the same each time, so what is cached does not
+A page of the deep model's has 256 KiB, the pool's extents 2 MiB: of so many pages that were left
+behind some extents more would be in use. Tokens are the same each time, so what is cached does not
 grow.
 """
 
@@ -17,20 +17,21 @@ from typing import Any, NamedTuple
 import pytest
 from harness import CHECKPOINT, Daemon, await_seqs, n_arena_maps, n_descriptors
 from test_refusals import OnGpu, StreamOfGpu, config_with, on_gpu
-from test_steps import DIM, N_HEADS, Layer
+from test_steps import DIM, N_HEADS, N_KV, Layer
 
 import coppice
 
-N_TIMES = 300
+N_LAYERS = 64
+N_TIMES = 40
 N_TIMES_PROGRAM = 60  # its pages have 80 KiB
-N_BEFORE = 30  # what is in use for a moment has come to its most
+N_BEFORE = 10  # what is in use for a moment has come to its most
 
 
 class Given(NamedTuple):
     socket: str
     connection: coppice.Connection
     lane: coppice.Lane
-    small: coppice.Model
+    deep: coppice.Model
     program: coppice.Model
     weights: coppice.Weights
     arena: coppice.Arena
@@ -62,10 +63,16 @@ def counts(connection: coppice.Connection, daemon: Daemon) -> Counts:
     )
 
 
+def deep_of(connection: coppice.Connection) -> coppice.Model:
+    return connection.model(
+        "deep", n_layers=N_LAYERS, n_q_heads=N_HEADS, n_kv_heads=N_KV, head_dim=DIM
+    )
+
+
 @contextlib.contextmanager
 def opened(given: Given, n: int = 16) -> Iterator[coppice.Sequence]:
     """Its tokens have pages, and no KV."""
-    with given.lane.open(given.small, range(n), salt=900) as seq:
+    with given.lane.open(given.deep, range(n), salt=900) as seq:
         seq.extend(range(n))
         yield seq
 
@@ -111,7 +118,7 @@ def a_stream_of_another_device(given: Given) -> None:
 
 
 def a_closed_sequence(given: Given) -> None:
-    with given.lane.open(given.small, [1, 2], salt=906) as seq:
+    with given.lane.open(given.deep, [1, 2], salt=906) as seq:
         seq.fork().close()
     seq.extend([1])
 
@@ -126,7 +133,7 @@ def a_sequence_closed_in_a_step(given: Given) -> None:
 
 def a_draft_that_is_left(given: Given) -> None:
     with opened(given, 2) as seq:
-        for number in range(2):
+        for number in range(N_LAYERS):
             given.lane.wait(given.lane.step(number, given.layer.part(seq)))
         seq.draft(range(40, 60))
     seq.accept([0])
@@ -134,7 +141,7 @@ def a_draft_that_is_left(given: Given) -> None:
 
 def a_lane_closed_with_its_sequences(given: Given) -> None:
     with given.connection.lane() as lane:
-        seq = lane.open(given.small, range(16), salt=901)
+        seq = lane.open(given.deep, range(16), salt=901)
         seq.extend(range(16))
     seq.state()
 
@@ -142,8 +149,7 @@ def a_lane_closed_with_its_sequences(given: Given) -> None:
 def a_connection_closed_with_all_it_had(given: Given) -> None:
     with coppice.connect(given.socket) as connection:
         lane, arena = connection.lane(), connection.arena(1 << 16)
-        small = connection.model("small", n_layers=2, n_q_heads=4, n_kv_heads=2, head_dim=16)
-        seq = lane.open(small, range(16), salt=902)
+        seq = lane.open(deep_of(connection), range(16), salt=902)
         seq.extend(range(16))
         Layer(arena, 2).part(seq)
     seq.state()
@@ -190,15 +196,14 @@ CASES: list[tuple[Callable[[Given], None], Any, int]] = [
 
 
 @pytest.fixture
-def given(daemon: Daemon, connection: coppice.Connection, small: coppice.Model) -> Given:
+def given(daemon: Daemon, connection: coppice.Connection) -> Given:
     weights = coppice.open_weights(connection, CHECKPOINT)
     weights.wait()
     program = connection.program(weights, str(Path(CHECKPOINT) / "config.json"), max_positions=64)
     arena = connection.arena(1 << 16)
     layer = Layer(arena, 2)
-    return Given(
-        daemon.socket, connection, connection.lane(), small, program, weights, arena, layer
-    )
+    lane, deep = connection.lane(), deep_of(connection)
+    return Given(daemon.socket, connection, lane, deep, program, weights, arena, layer)
 
 
 @pytest.mark.parametrize(("act", "error", "n"), CASES, ids=[case[0].__name__ for case in CASES])
