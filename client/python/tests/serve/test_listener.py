@@ -10,7 +10,7 @@ import pytest
 
 from coppice.serve.listener import OTHERS_S, Listener
 
-N_CLIENTS = 24
+N_CLIENTS = 60
 
 
 @pytest.fixture
@@ -71,4 +71,4 @@ def test_loops_share_a_crowd(bound):
     for thread in threads:
         thread.join()
     assert sum(n_taken.values()) == N_CLIENTS
-    assert max(n_taken.values()) < N_CLIENTS / 2
+    assert max(n_taken.values()) < 0.8 * N_CLIENTS
