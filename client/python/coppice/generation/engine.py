@@ -29,6 +29,11 @@ _SESSIONS = 1024  # whose pins are remembered
 Give = Callable[[list[Event]], None]
 
 
+def _place_of(batch: Batch) -> tuple[bool, bool, int]:
+    """Of a stream that joins: the least."""
+    return batch.has_prompts, bool(batch.streams), batch.room
+
+
 class Engine:
     """n_lanes: streams that are served at once are 16 times as many at most."""
 
@@ -105,10 +110,11 @@ class Engine:
             self._queue.remove(stream)
 
     def _choose(self, n: int) -> Batch | None:
-        """For n streams: the fullest that has room, so that entries are few; of those in which
-        nobody waits for a prompt, where there are such."""
+        """For n streams: one that is empty, as an entry that has a prompt is not in every pass,
+        and tokens beside it wait. Else the fullest that has room, so that entries are few; of
+        those in which nobody waits for a prompt, where there are such."""
         roomy = [batch for batch in self._batches if batch.room >= n]
-        return min(roomy, key=lambda one: (one.has_prompts, one.room), default=None)
+        return min(roomy, key=_place_of, default=None)
 
     def _join(self, batch: Batch, stream: Stream) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Fewer kernels for a token: norms and rotary embeddings, each some ten of torch's, compiled to one.
+"""Fewer kernels for a token: norms and rotary embeddings, some ten of torch's, compiled to one.
 
 The model's own functions are compiled, and stand in for themselves while a pass of one token a row
 runs or is captured: at modules of the model, and where the model's code looks a function up. So no
@@ -26,8 +26,11 @@ _lock = threading.RLock()  # of what models look up
 
 @functools.cache
 def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
-    """For any number of rows."""
-    return torch.compile(function, dynamic=True, backend=backend)  # type: ignore[no-any-return]
+    return torch.compile(function, backend=backend)  # type: ignore[no-any-return]
+
+
+def one_more(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
 
 
 def norms_of(model: Any) -> list[Any]:
@@ -39,7 +42,7 @@ def norms_of(model: Any) -> list[Any]:
 
 
 def sources_of(model: Any) -> list[Any]:
-    """Python's modules whose code the model runs, which have a function for its rotary embedding."""
+    """Python's modules with code of the model's that have a function for rotary embeddings."""
     names = dict.fromkeys(type(module).__module__ for module in model.modules())
     return [sys.modules[name] for name in names if hasattr(sys.modules[name], ROTARY)]
 
@@ -70,9 +73,8 @@ class Fused:
         if self._is_tried or not self._norms:
             return
         self._is_tried = True
-        norm = self._norms[0]
         try:
-            compiled(type(norm).forward, self._backend)(norm, norm.weight.expand(2, 1, -1))
+            compiled(one_more, self._backend)(torch.zeros(2, device=self._norms[0].weight.device))
         except Exception as error:
             self._norms, self._sources = [], []
             warnings.warn(f"passes are not fused, as torch cannot compile here: {error}")

@@ -200,6 +200,25 @@ def test_a_pin_of_the_join_goes_where_a_stream_cannot_move():
     engine.close()
 
 
+def test_who_joins_has_a_lane_of_his_own_while_there_are_such():
+    """Else the fullest, but where somebody waits for a prompt."""
+    engine = Engine(Connection(), None, print, n_lanes=0)
+    reading, few, many = (batch_of(Lane(*[Seq()] * n), n)[0] for n in (3, 1, 2))
+    for stream in (*few.streams, *many.streams):
+        stream.n_done = 1
+    empty = batch_of(Lane(), 0)[0]
+    engine._batches = [reading, few, many, empty]
+    assert engine._choose(1) is empty
+    engine._batches.remove(empty)
+    assert engine._choose(1) is many
+    many.streams *= 8
+    assert engine._choose(1) is few
+    engine._batches = [reading]
+    assert engine._choose(1) is reading
+    engine._batches = []
+    engine.close()
+
+
 def test_a_stream_that_moves_asks_anew():
     stream = Stream([1, 2], Sampling(), 4)
     stream.open(Lane(Seq(1)), None)
