@@ -318,27 +318,46 @@ __device__ inline uint4 pack(const struct chunk &c, bool bf16)
 	return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
-__device__ inline uint4 turned_chunk(const struct device_heads &a, const float *x, uint32_t chunk,
-				     const float *turns)
-{
-	struct chunk c;
-
-#pragma unroll
-	for (uint32_t i = 0; i < KV_CHUNK_VALUES; i++) {
-		uint32_t at = chunk * KV_CHUNK_VALUES + i;
-
-		c.of[i] = turns ? turned(x, at, turns, a.n_turned) : x[at];
-	}
-	return pack(c, a.bf16);
-}
-
-__device__ inline uint4 plain_chunk(const struct device_heads &a, const float *from, uint32_t chunk)
+__device__ inline struct chunk chunk_at(const float *x)
 {
 	struct chunk c;
 
 #pragma unroll
 	for (uint32_t i = 0; i < KV_CHUNK_VALUES; i += 4)
-		*(float4 *)&c.of[i] = *(const float4 *)&from[chunk * KV_CHUNK_VALUES + i];
+		*(float4 *)&c.of[i] = *(const float4 *)&x[i];
+	return c;
+}
+
+/* The chunk from element at on; both halves of what is turned are whole chunks. */
+__device__ inline struct chunk turned_at(const float *x, uint32_t at, const float *turns,
+					 uint32_t half)
+{
+	bool upper = at >= half;
+	uint32_t i = upper ? at - half : at;
+	struct chunk c = chunk_at(x + at), other = chunk_at(x + (upper ? i : i + half));
+	struct chunk cosine = chunk_at(turns + i), sine = chunk_at(turns + half + i);
+
+#pragma unroll
+	for (uint32_t j = 0; j < KV_CHUNK_VALUES; j++) {
+		float with = other.of[j] * sine.of[j];
+
+		c.of[j] = c.of[j] * cosine.of[j] + (upper ? with : -with);
+	}
+	return c;
+}
+
+__device__ inline uint4 turned_chunk(const struct device_heads &a, const float *x, uint32_t chunk,
+				     const float *turns)
+{
+	uint32_t at = chunk * KV_CHUNK_VALUES, half = a.n_turned / 2;
+	bool whole = half % KV_CHUNK_VALUES == 0;
+	struct chunk c = chunk_at(x + at);
+
+	if (turns && whole && at < a.n_turned)
+		return pack(turned_at(x, at, turns, half), a.bf16);
+#pragma unroll
+	for (uint32_t i = 0; i < KV_CHUNK_VALUES && turns && !whole; i++)
+		c.of[i] = turned(x, at + i, turns, a.n_turned);
 	return pack(c, a.bf16);
 }
 
@@ -360,7 +379,7 @@ __device__ inline void put_kv(const struct device_heads &a, const struct device_
 		if (i < chunks)
 			values[n] = turned_chunk(a, x, i, turns);
 		else if (i < 2 * chunks)
-			values[n] = plain_chunk(a, v, i - chunks);
+			values[n] = pack(chunk_at(v + (i - chunks) * KV_CHUNK_VALUES), a.bf16);
 		bad = bad || (i >= chunks && i < 2 * chunks && not_finite(values[n], a.bf16));
 	}
 	bad = __any_sync(~0u, bad);
@@ -389,7 +408,7 @@ __device__ inline void put_q(const struct device_heads &a, uint32_t row, uint32_
 __global__ void __launch_bounds__(HEADS_WARPS * 32)
 	heads_kernel(const __grid_constant__ struct device_heads a)
 {
-	__shared__ float heads[HEADS_WARPS][DIM_MAX];
+	__shared__ __align__(16) float heads[HEADS_WARPS][DIM_MAX];
 
 	if (!a.first)
 		launch_next();

@@ -259,11 +259,17 @@ __device__ inline double log_sum(const struct device_sum *sums, uint32_t n)
 	return (double)base_of(max) + log(sum_of_block(sum));
 }
 
+/* The i-th of all chunks': first the largest of each, so that warps have about alike. */
+__device__ inline uint64_t top_at(const uint64_t *tops, uint32_t n_chunks, uint32_t i)
+{
+	return tops[i % n_chunks * PROGRAM_TOP_MAX + i / n_chunks];
+}
+
 /* The likeliest of all chunks' come to the begin of keys: those known so far, and as many more as
  * there is room for, at a time. */
-__device__ inline void merge_tops(const uint64_t *tops, uint32_t n, uint64_t *keys)
+__device__ inline void merge_tops(const uint64_t *tops, uint32_t n_chunks, uint64_t *keys)
 {
-	uint32_t known = 0;
+	uint32_t known = 0, n = n_chunks * PROGRAM_TOP_MAX;
 
 	for (uint32_t at = 0; at < n;) {
 		uint32_t more = min_u32(n - at, RESULTS_CHUNK - known);
@@ -274,7 +280,7 @@ __device__ inline void merge_tops(const uint64_t *tops, uint32_t n, uint64_t *ke
 			uint32_t k = i * THREADS + threadIdx.x;
 
 			some.keys[i] = k < known	  ? keys[k]
-				       : k < known + more ? tops[at + k - known]
+				       : k < known + more ? top_at(tops, n_chunks, at + k - known)
 							  : 0;
 		}
 		find_largest(some, keys);
@@ -314,7 +320,7 @@ __global__ void __launch_bounds__(THREADS)
 	for (uint32_t i = threadIdx.x; i < ROW_WORDS; i += THREADS)
 		((uint32_t *)&told)[i] = 0;
 	if (wanted.want & PROGRAM_WANT_TOP)
-		merge_tops(a.tops + first * PROGRAM_TOP_MAX, a.n_chunks * PROGRAM_TOP_MAX, keys);
+		merge_tops(a.tops + first * PROGRAM_TOP_MAX, a.n_chunks, keys);
 	__syncthreads();
 	if (threadIdx.x == 0) {
 		told.lse = of_logits ? (float)lse : CUDART_NAN_F;
