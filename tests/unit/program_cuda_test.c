@@ -13,6 +13,7 @@
 #include "device_ops.h"
 #include "program_speed.h"
 #endif
+#include "oracle.h"
 #include "program_machine.h"
 #include "program_oracle.h"
 #include "program_results.h"
@@ -320,6 +321,76 @@ static void test_bits_repeat_and_do_not_depend_on_segments(void **state)
 	}
 }
 
+/* ---- what is no number ----------------------------------------------------------------------- */
+
+/* An id that the sequence has none of in its first n. */
+static uint32_t foreign_id(const struct machine_seq *seq, uint32_t n, uint32_t n_vocab)
+{
+	uint32_t id = n_vocab - 1;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (seq->ids[i] == id) {
+			id--;
+			i = UINT32_MAX;
+		}
+	return id;
+}
+
+/* Two sequences at once, the first of which has that id as its third. */
+static void run_two(struct program_model *m, uint32_t n, uint32_t *ret_id,
+		    struct machine_result *ret)
+{
+	const struct machine_part parts[] = {{0, n, NULL}, {1, n, NULL}};
+	struct machine machine;
+
+	machine_start(&machine, m);
+	*ret_id = foreign_id(&machine.seqs[1], n, m->p.n_vocab);
+	machine.seqs[0].ids[2] = *ret_id;
+	machine_run(&machine, parts, 2, UINT32_MAX, ret);
+	machine_done(&machine);
+}
+
+/* Its K and V come out as NaN, and lie in pages that others' attention has beside its own. */
+static void test_a_token_that_is_no_number_spares_who_does_not_see_it(void **state)
+{
+	static const uint32_t n_rows[] = {4, 40};
+	struct oracle_random random = oracle_seed(__func__);
+	const float infinite = INFINITY;
+
+	(void)state;
+	for (uint32_t i = 0; i < 6; i++) {
+		struct model_want want = want_random(&random);
+		uint32_t n = n_rows[i % 2], id;
+		struct machine_result first, again;
+		const struct program_tensor *embed;
+		struct program_model *m;
+
+		want.tied = false;
+		want.n_vocab = 100;
+		m = model_new(&want, &random);
+		embed = &m->tensors[m->p.embed];
+		run_two(m, n, &id, &first);
+		oracle_encode(embed->dtype,
+			      m->weights + embed->offset +
+				      (uint64_t)id * embed->n_in * work_dtype_bytes(embed->dtype),
+			      &infinite, 1);
+		run_two(m, n, &id, &again);
+		for (uint32_t row = 0; row < 2 * n; row++) {
+			const float *hidden = again.hidden + (uint64_t)row * m->p.hidden;
+
+			if (row >= 2 && row < n)
+				assert_true(isnan(hidden[0]) && isnan(hidden[m->p.hidden - 1]));
+			else
+				assert_memory_equal(hidden,
+						    first.hidden + (uint64_t)row * m->p.hidden,
+						    m->p.hidden * sizeof(*hidden));
+		}
+		machine_result_done(&first);
+		machine_result_done(&again);
+		model_free(m);
+	}
+}
+
 /* ---- results --------------------------------------------------------------------------------- */
 
 /* Ids that are alike have the same row in the head. */
@@ -479,6 +550,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_few_rows_of_long_inputs_agree_with_float64),
 		cmocka_unit_test(test_decoding_behind_a_prompt_agrees_with_float64),
 		cmocka_unit_test(test_bits_repeat_and_do_not_depend_on_segments),
+		cmocka_unit_test(test_a_token_that_is_no_number_spares_who_does_not_see_it),
 		cmocka_unit_test(test_results_are_those_of_a_sort_and_ties_go_to_the_lower_id),
 		cmocka_unit_test(test_hidden_rows_alone_need_no_head),
 		cmocka_unit_test(test_what_the_gpu_does_not_multiply_is_named),
