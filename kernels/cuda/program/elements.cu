@@ -180,13 +180,14 @@ __global__ void __launch_bounds__(NORM_THREADS)
 
 #pragma unroll
 	for (uint32_t t = 0; t < TIMES; t++) {
-		const float values[4] = {x[t].x, x[t].y, x[t].z, x[t].w};
+		const float values[4] = {x[t].x * factor * weight[t][0],
+					 x[t].y * factor * weight[t][1],
+					 x[t].z * factor * weight[t][2],
+					 x[t].w * factor * weight[t][3]};
 		uint32_t i = (t * NORM_THREADS + threadIdx.x) * 4;
 
-#pragma unroll
-		for (uint32_t j = 0; j < 4; j++)
-			if (i < a.n)
-				put(a.out, blockIdx.x, i + j, values[j] * factor * weight[t][j]);
+		if (i < a.n)
+			put_four(a.out, blockIdx.x, i, values);
 	}
 }
 
@@ -245,9 +246,10 @@ __global__ void __launch_bounds__(FINISHING_THREADS)
 		for (uint32_t j = 0; j < N; j++)
 			v.of[j] = act(a.act, v.of[j]) * u.of[j];
 	}
-#pragma unroll
-	for (uint32_t j = 0; j < N; j++)
-		put(a.out, row, i + j, v.of[j]);
+	if constexpr (N == 4)
+		put_four(a.out, row, i, v.of);
+	else
+		put(a.out, row, i, v.of[0]);
 }
 
 /* ---- heads ----------------------------------------------------------------------------------- */
@@ -442,11 +444,16 @@ extern "C" int device_begin(const struct device_begin *begin, struct launch_to t
 	return launch_early(begin_kernel, begin, {begin->n_rows, BEGIN_THREADS, 0}, to);
 }
 
+static bool take_fours(const struct device_rows *out)
+{
+	return out->wide_stride % 4 == 0 && out->narrow_stride % 4 == 0;
+}
+
 extern "C" int device_norm(const struct device_norm *norm, struct launch_to to)
 {
 	uint32_t each = NORM_THREADS * 4;
 	bool by_fours = norm->wide && norm->weight.at && !norm->wanted && norm->n % 4 == 0 &&
-			norm->stride % 4 == 0;
+			norm->stride % 4 == 0 && take_fours(&norm->out);
 
 	if (by_fours && norm->n <= 2 * each)
 		return launch_early(norm->n <= each ? norm_wide_kernel<1> : norm_wide_kernel<2>,
@@ -456,7 +463,7 @@ extern "C" int device_norm(const struct device_norm *norm, struct launch_to to)
 
 static bool by_fours(const struct device_finishing *a)
 {
-	return a->n % 4 == 0 && a->stride % 4 == 0;
+	return a->n % 4 == 0 && a->stride % 4 == 0 && take_fours(&a->out);
 }
 
 extern "C" int device_finishing(const struct device_finishing *finishing, struct launch_to to)

@@ -4,6 +4,7 @@
 
 #include "elements.h"
 #include "kernels/cuda/device/halves.cuh"
+#include "kernels/cuda/device/ptx.cuh"
 
 __device__ inline float narrow_at(const void *at, bool bf16, uint64_t i)
 {
@@ -33,6 +34,32 @@ __device__ inline void put(const struct device_rows &out, uint32_t row, uint32_t
 	}
 	if (out.narrow)
 		put_narrow(out.narrow, out.bf16, (uint64_t)row * out.narrow_stride + i, value);
+}
+
+/* Four values side by side, of rows that are multiples of four apart. */
+__device__ inline void put_four(const struct device_rows &out, uint32_t row, uint32_t i,
+				const float (&values)[4])
+{
+	if (out.wide) {
+		float4 *at = (float4 *)(out.wide + (uint64_t)row * out.wide_stride + i);
+		float4 to = make_float4(values[0], values[1], values[2], values[3]);
+
+		if (out.add) {
+			float4 before = *at;
+
+			to = make_float4(before.x + to.x, before.y + to.y, before.z + to.z,
+					 before.w + to.w);
+		}
+		*at = to;
+	}
+	if (out.narrow) {
+		char *at = (char *)out.narrow + ((uint64_t)row * out.narrow_stride + i) * 2;
+
+		*(uint2 *)at = out.bf16 ? make_uint2(dtype_bf16::pack(values[0], values[1]),
+						     dtype_bf16::pack(values[2], values[3]))
+					: make_uint2(dtype_half::pack(values[0], values[1]),
+						     dtype_half::pack(values[2], values[3]));
+	}
 }
 
 /* erfc keeps what 1 + erf would cancel where x is far below 0, a sigmoid what 1 + tanh would. */
