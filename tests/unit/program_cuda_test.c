@@ -198,12 +198,12 @@ static void test_prompts_of_some_hundred_rows_agree_with_float64(void **state)
 /* Rows so few that all of theirs lies in shared memory, and so long that it does not. */
 static void test_few_rows_of_long_inputs_agree_with_float64(void **state)
 {
-	static const uint32_t n_rows[] = {1, 8, 13, 16};
+	static const uint32_t n_rows[] = {1, 8, 9, 12, 13, 16};
 	struct oracle_random random = oracle_seed(__func__);
 	struct errors errors = {0};
 
 	(void)state;
-	for (uint32_t i = 0; i < 4; i++) {
+	for (uint32_t i = 0; i < 6; i++) {
 		struct model_want want = want_random(&random);
 
 		want.n_layers = 1;
