@@ -9,6 +9,7 @@
 #include "client/lib/memory/arena.h"
 #include "device_client.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,38 +99,52 @@ int role_liar(const char *socket, char **args)
 	vanish();
 }
 
+static struct device_memory open_at(struct stem *s, const struct device_name *name)
+{
+	struct device_memory memory;
+
+	CHECK(device_open(s->c, "keeper", name, &memory) == 0, "%s", coppice_explain(s->c));
+	s->there = (struct place *)(uintptr_t)memory.address;
+	return memory;
+}
+
+static void free_arena(struct stem *s, uint32_t arena)
+{
+	Coppice__ArenaFree message = COPPICE__ARENA_FREE__INIT;
+	struct call call = call_of("keeper");
+	CLEANUP_ANSWER struct answer answer = ANSWER_NONE;
+
+	message.arena = arena;
+	call.request.arena_free = &message;
+	CHECK(call_daemon(s->c, &call, &answer) == 0);
+}
+
 /* A byte: a descriptor that is kept is of the arena that it came with, and of no later one. */
 int role_keeper(const char *socket, char **args)
 {
-	int byte = atoi(args[0]);
-	Coppice__ArenaNew new = COPPICE__ARENA_NEW__INIT;
-	Coppice__ArenaFree free_it = COPPICE__ARENA_FREE__INIT;
-	struct call ask = call_of("keeper"), give_back = call_of("keeper");
-	CLEANUP_ANSWER struct answer answer = ANSWER_NONE, done = ANSWER_NONE;
-	struct device_memory memory = {0};
+	int byte = atoi(args[0]) + 1;
+	Coppice__ArenaNew message = COPPICE__ARENA_NEW__INIT;
+	struct call call = call_of("keeper");
+	CLEANUP_ANSWER struct answer answer = ANSWER_NONE;
+	struct device_memory memory;
 	struct device_name name;
 	struct stem s = {0};
 
 	gpu_start(&s);
 	client_start(&s, socket, COPPICE_DEVICE);
-	new.kind = COPPICE_DEVICE;
-	new.bytes = ARENA_BYTES;
-	ask.request.arena_new = &new;
-	CHECK(call_daemon(s.c, &ask, &answer) == 0);
-	CHECK(answer.n_fds == 1 && answer.reply->arena->has_device);
+	message.kind = COPPICE_DEVICE;
+	message.bytes = ARENA_BYTES;
+	call.request.arena_new = &message;
+	CHECK(call_daemon(s.c, &call, &answer) == 0 && answer.n_fds == 1);
 	name = (struct device_name){&answer.reply->arena->device, answer.fds[0], ARENA_BYTES};
-	CHECK(device_open(s.c, "keeper", &name, &memory) == 0, "%s", coppice_explain(s.c));
-	s.there = (struct place *)(uintptr_t)memory.address;
-	fill(&s, byte + 1);
+	memory = open_at(&s, &name);
+	fill(&s, byte);
 	device_close(s.c, &memory);
-	free_it.arena = answer.reply->arena->arena;
-	give_back.request.arena_free = &free_it;
-	CHECK(call_daemon(s.c, &give_back, &done) == 0);
+	free_arena(&s, answer.reply->arena->arena);
 	say_go();
 	await_go();
-	CHECK(device_open(s.c, "keeper", &name, &memory) == 0, "%s", coppice_explain(s.c));
-	s.there = (struct place *)(uintptr_t)memory.address;
-	CHECK(count_bytes(&s, byte + 1) == ARENA_BYTES, "another's arena is in view");
+	open_at(&s, &name);
+	CHECK(count_bytes(&s, byte) == ARENA_BYTES, "another's arena is in view");
 	vanish();
 }
 
@@ -139,6 +154,40 @@ static uint32_t count_arenas(struct stem *s)
 
 	CHECK(coppice_stats(s->c, &stats) == 0, "%s", coppice_explain(s->c));
 	return stats.n_arenas;
+}
+
+/* On the fake device they are memory's names too. */
+static uint32_t count_descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	uint32_t n = 0;
+
+	CHECK(folder != NULL);
+	while (readdir(folder))
+		n++;
+	closedir(folder);
+	return n;
+}
+
+/* What was asked for and given back leaves nothing. */
+int role_tidy(const char *socket, char **args)
+{
+	struct coppice_arena *arena;
+	struct stem s = {0};
+	uint32_t n;
+
+	(void)args;
+	gpu_start(&s);
+	client_start(&s, socket, COPPICE_DEVICE);
+	n = count_descriptors();
+	for (uint32_t i = 0; i < 8; i++) {
+		CHECK(coppice_arena_new(s.c, COPPICE_DEVICE, ARENA_BYTES, &arena) == 0);
+		coppice_arena_free(arena);
+	}
+	CHECK(count_descriptors() == n);
+	client_end(&s);
+	gpu_end(&s);
+	return 0;
 }
 
 /* Device memory stays open for who has a reference: the daemon hears that it is free only then. Of

@@ -6,6 +6,7 @@ int role_hold(const char *socket, char **args);
 int role_thief(const char *socket, char **args);
 int role_liar(const char *socket, char **args);
 int role_keeper(const char *socket, char **args);
+int role_tidy(const char *socket, char **args);
 int role_view(const char *socket, char **args);
 int role_weights(const char *socket, char **args);
 int role_cancelled(const char *socket, char **args);

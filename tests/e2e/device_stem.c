@@ -409,15 +409,16 @@ static const struct {
 	int n_args;
 	int (*run)(const char *socket, char **args);
 } roles[] = {
-	{"probe", 0, role_probe},	  {"decode", 1, role_decode},
-	{"plain", 0, role_plain},	  {"graph", 2, role_graph},
-	{"busy", 0, role_busy},		  {"waiter", 1, role_waiter},
-	{"sleeper", 0, role_sleeper},	  {"hold", 2, role_hold},
-	{"thief", 0, role_thief},	  {"liar", 1, role_liar},
-	{"keeper", 1, role_keeper},	  {"fault", 0, role_fault},
-	{"refused", 1, role_refused},	  {"mistakes", 0, role_mistakes},
-	{"append", 0, role_append},	  {"view", 0, role_view},
-	{"cancelled", 1, role_cancelled}, {"weights", 0, role_weights},
+	{"probe", 0, role_probe},	{"decode", 1, role_decode},
+	{"plain", 0, role_plain},	{"graph", 2, role_graph},
+	{"busy", 0, role_busy},		{"waiter", 1, role_waiter},
+	{"sleeper", 0, role_sleeper},	{"hold", 2, role_hold},
+	{"thief", 0, role_thief},	{"liar", 1, role_liar},
+	{"keeper", 1, role_keeper},	{"tidy", 0, role_tidy},
+	{"fault", 0, role_fault},	{"refused", 1, role_refused},
+	{"mistakes", 0, role_mistakes}, {"append", 0, role_append},
+	{"view", 0, role_view},		{"cancelled", 1, role_cancelled},
+	{"weights", 0, role_weights},
 };
 
 int stem_main(const char *socket, int argc, char **argv)

@@ -279,6 +279,11 @@ static void a_kept_descriptor_opens_no_other_arena(void **state)
 	}
 }
 
+static void arenas_that_are_given_back_leave_no_descriptor(void **state)
+{
+	stem_run(*state, "tidy", NULL, NULL);
+}
+
 static void an_arena_comes_by_a_descriptor_and_names_its_device(void **state)
 {
 	const struct fixture *f = *state;
@@ -467,6 +472,7 @@ static const struct CMUnitTest tests[] = {
 	CASE(who_lies_about_closing_sees_nothing_of_others),
 	CASE(a_kept_descriptor_opens_no_other_arena),
 	CASE(an_arena_comes_by_a_descriptor_and_names_its_device),
+	CASE(arenas_that_are_given_back_leave_no_descriptor),
 	WITH(four_arenas, device_memory_has_limits),
 	WITH(one_arena, memory_stays_with_who_hangs_up_and_may_have_it_open),
 	CASE(token_ids_do_not_lie_in_device_memory),
