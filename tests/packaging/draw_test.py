@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What the picture of agents is drawn of, and that the one in README.md is of the figures beside it. matplotlib is played:
-it notes what is drawn."""
+"""What the picture of agents is drawn of, and that README.md's is of the figures beside it.
+
+matplotlib is played: it notes what is drawn."""
 
 import importlib.util
 import json
@@ -27,7 +28,8 @@ def load():
 
 
 def fact(case, metric, value):
-	return json.dumps({"bench": "decode", "case": case, "metric": metric, "value": value, "unit": "1/s"})
+	parts = {"bench": "decode", "case": case, "metric": metric, "value": value, "unit": "1/s"}
+	return json.dumps(parts)
 
 
 draw = load()
@@ -50,7 +52,9 @@ class Read(unittest.TestCase):
 			fact("llama-3.1-8b_8x1_d32768_apart", "tokens_s", 280.0),
 			fact("my_model_v2_4x8_d1024", "tokens_s", 3000.0),
 		)
-		self.assertEqual(found, {None: {1: 180.0, 8: 1292.0, 32: 3000.0}, "private": {8: 615.0}})
+		self.assertEqual(found[None], {1: 180.0, 8: 1292.0, 32: 3000.0})
+		self.assertEqual(found["private"], {8: 615.0})
+		self.assertEqual(len(found), 2)
 
 	def test_nothing_of_a_broken_line(self):
 		with self.assertRaises(json.JSONDecodeError):
@@ -69,7 +73,8 @@ class Matplotlib:
 		self.axes, self.figure = mock.MagicMock(), mock.MagicMock()
 		self.package = types.ModuleType("matplotlib")
 		self.package.use, self.package.rcParams = mock.Mock(), {}
-		self.package.pyplot = types.SimpleNamespace(subplots=lambda **_: (self.figure, self.axes))
+		self.package.pyplot = mock.Mock()
+		self.package.pyplot.subplots.return_value = (self.figure, self.axes)
 		self.package.ticker = mock.MagicMock()
 
 	def draw(self, found, title="a title", out="out.svg"):
@@ -77,7 +82,8 @@ class Matplotlib:
 			draw.draw(found, title, out)
 
 	def lines(self):
-		return [(list(call.args[0]), list(call.args[1])) for call in self.axes.plot.call_args_list]
+		drawn = [call.args for call in self.axes.plot.call_args_list]
+		return [(list(xs), list(ys)) for xs, ys in drawn]
 
 	def labels(self):
 		return [call.args[0] for call in self.axes.annotate.call_args_list]
@@ -87,8 +93,10 @@ class Draw(unittest.TestCase):
 	def test_lines(self):
 		stage = Matplotlib()
 		stage.draw({None: {8: 1292.4, 1: 180.0, 2: 349.0}, "private": {1: 179.0}})
-		self.assertEqual(stage.lines(), [([1, 2, 8], [180.0, 349.0, 1292.4]), ([1], [179.0])])
-		self.assertEqual(stage.labels(), ["one document for all", "1,292", "a document each", "179"])
+		self.assertEqual(stage.lines(),
+			[([1, 2, 8], [180.0, 349.0, 1292.4]), ([1], [179.0])])
+		self.assertEqual(stage.labels(),
+			["one document for all", "1,292", "a document each", "179"])
 		stage.axes.set_xticks.assert_called_once_with([1, 2, 8], ["1", "2", "8"])
 		(low, high), _ = stage.axes.set_ylim.call_args
 		self.assertEqual(low, 0)
@@ -105,11 +113,13 @@ class Draw(unittest.TestCase):
 		"""No date, and ids by a salt of its own."""
 		stage = Matplotlib()
 		stage.draw({None: {1: 180.0}, "private": {}})
-		self.assertEqual(stage.figure.savefig.call_args.kwargs, {"metadata": {"Date": None, "Creator": None}})
+		self.assertEqual(stage.figure.savefig.call_args.kwargs,
+			{"metadata": {"Date": None, "Creator": None}})
 		self.assertEqual(stage.package.rcParams["svg.hashsalt"], "coppice")
 
 	def test_no_files(self):
-		done = subprocess.run([sys.executable, SCRIPT, "--out", "o", "--title", "t"], capture_output=True, text=True)
+		command = [sys.executable, SCRIPT, "--out", "o", "--title", "t"]
+		done = subprocess.run(command, capture_output=True, text=True)
 		self.assertEqual(done.returncode, 2)
 		self.assertIn("files", done.stderr)
 
@@ -123,13 +133,16 @@ class Kept(unittest.TestCase):
 		self.ends = [f"{found[how][max(found[how])]:,.0f}" for how in (None, "private")]
 
 	def test_picture(self):
-		texts = re.findall(r"<text[^>]*>([^<]*)</text>", (AGENTS / "agents.svg").read_text())
+		picture = (AGENTS / "agents.svg").read_text()
+		texts = re.findall(r"<text[^>]*>([^<]*)</text>", picture)
 		self.assertEqual(texts[: len(self.counts)], [str(n) for n in self.counts])
-		for wanted in (*self.ends, "one document for all", "a document each", "agents, each a process"):
+		for wanted in (*self.ends, "one document for all", "a document each",
+				"agents, each a process"):
 			self.assertIn(wanted, texts)
 
 	def test_page(self):
-		[alt] = re.findall(r"!\[([^]]*)\]\(tests/bench/agents/agents\.svg\)", (ROOT / "README.md").read_text())
+		page = (ROOT / "README.md").read_text()
+		[alt] = re.findall(r"!\[([^]]*)\]\(tests/bench/agents/agents\.svg\)", page)
 		for wanted in self.ends:
 			self.assertIn(wanted, alt)
 
