@@ -56,8 +56,8 @@ struct backend_program_ops {
 	int (*weights_put)(struct backend *b, struct backend_weights *weights, uint64_t offset,
 			   const void *from, uint64_t bytes);
 	/* Once all is put. They are to stay for as long as somebody has the device's open. 0,
-	 * -ENOMEM, -EIO. Blocks, at first for as long as a copy of them takes; any thread, one at a
-	 * time for the same weights, also while programs run. */
+	 * -ENOMEM, -EIO, -EOPNOTSUPP. Blocks, at first for as long as a copy of them takes; any
+	 * thread, one at a time for the same weights, also while programs run. */
 	int (*weights_lend)(struct backend *b, struct backend_weights *weights,
 			    struct backend_lent *ret);
 	/* No program of theirs is left. NULL is fine. */

@@ -8,12 +8,12 @@
 #include "kernels/arith.h"
 #include "kernels/cuda/program/elements.h"
 #include "kernels/cuda/program/few.h"
+#include "kernels/cuda/program/lend.h"
 #include "kernels/cuda/program/program.h"
 #include "kernels/rows/rows.h"
 #include "kernels/rows/turn.h"
 #include "oracle.h"
 
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <math.h>
@@ -21,7 +21,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 
 #include <cmocka.h>
@@ -56,56 +55,6 @@ cudaError_t cudaMalloc(void **at, size_t bytes)
 cudaError_t cudaFree(void *at)
 {
 	free(at);
-	return cudaSuccess;
-}
-
-/* Memory is there with its addresses, and no other process maps it. */
-static CUresult address_reserve(CUdeviceptr *ret, size_t bytes, size_t align, CUdeviceptr near,
-				unsigned long long flags)
-{
-	void *at;
-
-	(void)align, (void)near, (void)flags;
-	if (cudaMalloc(&at, bytes) != cudaSuccess)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*ret = (uintptr_t)at;
-	return CUDA_SUCCESS;
-}
-
-static CUresult address_free(CUdeviceptr at, size_t bytes)
-{
-	(void)bytes;
-	cudaFree((void *)(uintptr_t)at);
-	return CUDA_SUCCESS;
-}
-
-static CUresult memory_share(void *ret, CUmemGenericAllocationHandle memory,
-			     CUmemAllocationHandleType type, unsigned long long flags)
-{
-	(void)memory, (void)type, (void)flags;
-	*(int *)ret = eventfd(0, EFD_CLOEXEC);
-	return *(int *)ret < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
-}
-
-static CUresult nothing_to_do(void)
-{
-	return CUDA_SUCCESS;
-}
-
-cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **ret, unsigned version,
-					     unsigned long long flags,
-					     enum cudaDriverEntryPointQueryResult *found)
-{
-	(void)version, (void)flags;
-	*found = cudaDriverEntryPointSuccess;
-	if (!strcmp(name, "cuMemAddressReserve"))
-		*ret = (void *)(uintptr_t)address_reserve;
-	else if (!strcmp(name, "cuMemAddressFree"))
-		*ret = (void *)(uintptr_t)address_free;
-	else if (!strcmp(name, "cuMemExportToShareableHandle"))
-		*ret = (void *)(uintptr_t)memory_share;
-	else
-		*ret = (void *)(uintptr_t)nothing_to_do;
 	return cudaSuccess;
 }
 
@@ -562,6 +511,13 @@ static int fake_weights_put(struct backend *b, struct backend_weights *weights, 
 	return weights_put(weights, offset, from, bytes);
 }
 
+static int fake_weights_lend(struct backend *b, struct backend_weights *weights,
+			     struct backend_lent *ret)
+{
+	(void)b;
+	return lend_weights(weights, ret);
+}
+
 static void fake_weights_free(struct backend *b, struct backend_weights *weights)
 {
 	(void)b;
@@ -608,6 +564,7 @@ const struct backend_ops *fake_device_ops(void)
 						    .whole_rows = LT_ROWS,
 						    .weights_new = fake_weights_new,
 						    .weights_put = fake_weights_put,
+						    .weights_lend = fake_weights_lend,
 						    .weights_free = fake_weights_free,
 						    .program_new = fake_new,
 						    .program_prepare = fake_prepare,

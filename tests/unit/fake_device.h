@@ -8,6 +8,10 @@
 
 #include "kernels/backend.h"
 
+#include <stdbool.h>
+
+extern bool fake_device_shares; /* memory with other processes; true at first */
+
 /* The CPU's backend, whose programs are those of the GPU's host code. One backend at a time. */
 const struct backend_ops *fake_device_ops(void);
 

@@ -8,10 +8,14 @@
 
 #include "kernels/cuda/device/uuid.h"
 
+#include <errno.h>
+
 int lend_weights(const struct backend_weights *w, struct backend_lent *ret)
 {
 	struct backend_lent lent = {.bytes = w->bytes, .fd = w->fd, .on_device = true};
 
+	if (w->fd < 0)
+		return -EOPNOTSUPP;
 	uuid_of_device(w->device, lent.device);
 	*ret = lent;
 	return 0;

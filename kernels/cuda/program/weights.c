@@ -25,7 +25,8 @@ static void memory_free(struct backend_weights *w)
 	cudaDeviceSynchronize();
 	vmm_empty(&w->vmm, (uintptr_t)w->base, w->bytes);
 	vmm_unreserve(&w->vmm, (uintptr_t)w->base, w->bytes);
-	close(w->fd);
+	if (w->fd >= 0)
+		close(w->fd);
 }
 
 void weights_free(struct backend_weights *w)
@@ -55,6 +56,8 @@ static int memory_new(struct backend_weights *w)
 	if (r < 0)
 		return r;
 	r = vmm_fill_shared(&w->vmm, at, w->bytes, &w->fd);
+	if (r < 0) /* some systems share no memory of the device */
+		r = vmm_fill(&w->vmm, at, w->bytes);
 	if (r < 0)
 		vmm_unreserve(&w->vmm, at, w->bytes);
 	else

@@ -20,7 +20,7 @@ struct backend_weights {
 	struct vmm vmm;
 	char *base; /* owned, device; NULL: none yet */
 	uint64_t bytes; /* whole pages */
-	int fd; /* owned: by which others map them; -1: none yet */
+	int fd; /* owned: by which others map them; -1: they cannot */
 	struct CUstream_st *stream; /* owned: its own, so that nobody's batch waits */
 	/* owned, pinned: each is written while the other one crosses the bus */
 	char *pieces[WEIGHTS_PIECES];

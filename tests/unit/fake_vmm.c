@@ -1,0 +1,71 @@
+/*
+ * fake_vmm.c - the driver's part of the device that fake_device.c plays: memory by addresses, and
+ * what others would map it by, which here nobody does.
+ */
+#include "fake_device.h"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+bool fake_device_shares = true;
+
+/* Memory is there with its addresses, and no other process maps it. */
+static CUresult address_reserve(CUdeviceptr *ret, size_t bytes, size_t align, CUdeviceptr near,
+				unsigned long long flags)
+{
+	void *at;
+
+	(void)align, (void)near, (void)flags;
+	if (cudaMalloc(&at, bytes) != cudaSuccess)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*ret = (uintptr_t)at;
+	return CUDA_SUCCESS;
+}
+
+static CUresult address_free(CUdeviceptr at, size_t bytes)
+{
+	(void)bytes;
+	cudaFree((void *)(uintptr_t)at);
+	return CUDA_SUCCESS;
+}
+
+static CUresult memory_share(void *ret, CUmemGenericAllocationHandle memory,
+			     CUmemAllocationHandleType type, unsigned long long flags)
+{
+	(void)memory, (void)type, (void)flags;
+	if (!fake_device_shares)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	*(int *)ret = eventfd(0, EFD_CLOEXEC);
+	return *(int *)ret < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+
+static CUresult nothing_to_do(void)
+{
+	return CUDA_SUCCESS;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **ret, unsigned version,
+					     unsigned long long flags,
+					     enum cudaDriverEntryPointQueryResult *found)
+{
+	(void)version, (void)flags;
+	*found = cudaDriverEntryPointSuccess;
+	if (!strcmp(name, "cuMemAddressReserve"))
+		*ret = (void *)(uintptr_t)address_reserve;
+	else if (!strcmp(name, "cuMemAddressFree"))
+		*ret = (void *)(uintptr_t)address_free;
+	else if (!strcmp(name, "cuMemExportToShareableHandle"))
+		*ret = (void *)(uintptr_t)memory_share;
+	else
+		*ret = (void *)(uintptr_t)nothing_to_do;
+	return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *ret, int device)
+{
+	(void)device;
+	*ret = (struct cudaDeviceProp){0};
+	return cudaSuccess;
+}
