@@ -385,9 +385,10 @@ static void too_many_under_way_is_an_error_to_who_asks(void **state)
 /* Of a device arena it is known only when the memory is there: that goes again. */
 static void device_memory_whose_descriptor_cannot_go_is_free_again(void **state)
 {
-	struct harness *h = start(state, (const char *const[HARNESS_FLAGS]){
-						 "--backend=cuda", "--device-arena-bytes=2M",
-						 "--max-arenas=1"});
+	struct harness *h =
+		start(state, (const char *const[HARNESS_FLAGS]){"--backend=cuda",
+								"--device-arena-bytes=2M",
+								"--max-arenas=1"});
 	struct client c = client_open(h);
 	struct other filler = other_start(h, h->uid, fill);
 	Coppice__ArenaNew m = COPPICE__ARENA_NEW__INIT;

@@ -275,8 +275,8 @@ static int by_length(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Eight decode; of others each second one leaves, and one joins with a prompt that takes some 0.4 of
- * a token's time. */
+/* Eight decode. Of others each second one leaves, and one joins with a prompt that takes some 0.4
+ * of a token's time. */
 static void who_joins_and_leaves_makes_few_tokens_longer(void **state)
 {
 	static double times_ns[TIMES_MAX];
