@@ -18,7 +18,8 @@ READERS = ("proto/cli/", "proto/safetensors/")  # of options and files
 
 def read_rules(path):
 	may, order = {}, {}
-	for line in open(path):
+	text = re.sub(r"\n[ \t]+", " ", open(path).read())  # lines that are continued
+	for line in text.split("\n"):
 		line = line.split("#")[0].strip()
 		if "<" in line:
 			top, parts = line.split("<")

@@ -5,19 +5,22 @@
 #   packaging/check.sh --gpu [--quick]
 #   packaging/check.sh --only TEST [--under address|thread]
 #
-# Plain build with warnings as errors and all tests; the same under ASan and UBSan; the tests labelled tsan under TSan;
-# format, layers, scripts, man pages, an installed copy with the example built against it, the units; the Python package as a
-# wheel in an environment of its own (packaging/python.sh, which fetches once what that needs). Builds stand in build/, what
-# each stage said in build/check-logs/. The last line is "N passed, N failed": tests and other checks together. Exit status 0
-# only if nothing failed. --quick leaves the sanitizers out.
+# Plain build with warnings as errors and all tests; the same under ASan and UBSan; the tests
+# labelled tsan under TSan; format, sizes, layers, scripts, man pages, an installed copy with the
+# example built against it, the units; the Python package as a wheel in an environment of its own
+# (packaging/python.sh, which fetches once what that needs). Builds stand in build/, what each stage
+# said in build/check-logs/. The last line is "N passed, N failed": tests and other checks together.
+# Exit status 0 only if nothing failed. --quick leaves the sanitizers out.
 #
-# --gpu: on a machine with an NVIDIA GPU, the plain build and its tests, then what applies there with the GPU's backend:
-# attention against float64 and the CPU's backend, real processes over a daemon, once more under MPS, compute-sanitizer. Where
-# MPS's control program or compute-sanitizer is missing that counts as failed, but with --quick, which does without the latter. In
-# a folder that tests/device.sh packed, nothing is built.
+# --gpu: on a machine with an NVIDIA GPU, the plain build and its tests, then what applies there
+# with the GPU's backend: attention against float64 and the CPU's backend, real processes over a
+# daemon, once more under MPS, compute-sanitizer. Where MPS's control program or compute-sanitizer
+# is missing that counts as failed, but with --quick, which does without the latter. Nothing is
+# built in a folder that tests/device.sh packed.
 #
-# --only builds what one test needs and runs it, with what it says: by its name or an expression as ctest -R takes, plain or
-# under ASan and UBSan (address) or TSan (thread). python: the Python package and its tests.
+# --only builds what one test needs and runs it, with what it says: by its name or an expression as
+# ctest -R takes, plain or under ASan and UBSan (address) or TSan (thread). python: the Python
+# package and its tests.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD
@@ -33,7 +36,7 @@ say() {
 	printf '%s\n' "$*"
 }
 
-# ---- running and counting --------------------------------------------------------------------------------------------
+# ---- running and counting ------------------------------------------------------------------------
 
 passed() { # what, seconds
 	n_passed=$((n_passed + 1))
@@ -64,24 +67,29 @@ check() {
 
 # tests NAME BUILD CTEST-OPTION...: every test counts.
 tests() {
-	local name=$1 build=$2 log=$logs/${1// /-}.log begin=$SECONDS r n bad
+	local name=$1 build=$2 log=$logs/${1// /-}.log begin=$SECONDS seconds r n bad line
 	shift 2
 	rm -f "$build/Testing/Temporary/CTestCostData.txt" # tests/CMakeLists.txt says who begins
-	"${no_aslr[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error -j $((5 * jobs)) "$@" >"$log" 2>&1
+	"${no_aslr[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error \
+		-j $((5 * jobs)) "$@" >"$log" 2>&1
 	r=$?
-	read -r bad n < <(sed -nE 's/.*% tests passed, ([0-9]+) tests failed out of ([0-9]+)/\1 \2/p' "$log")
+	read -r bad n < <(
+		sed -nE 's/.*% tests passed, ([0-9]+) tests failed out of ([0-9]+)/\1 \2/p' "$log"
+	)
 	n=${n:-0} bad=${bad:-1}
 	((r == 0 || bad > 0)) || bad=1
 	((n >= bad)) || n=$bad
 	n_passed=$((n_passed + n - bad))
 	n_failed=$((n_failed + bad))
-	summary+=("$(printf '%-28s %4d passed, %d failed (%d s)' "$name" $((n - bad)) "$bad" $((SECONDS - begin)))")
+	seconds=$((SECONDS - begin))
+	printf -v line '%-28s %4d passed, %d failed (%d s)' "$name" $((n - bad)) "$bad" "$seconds"
+	summary+=("$line")
 	if ((bad == 0)); then
-		say "  ok      $name: $n tests ($((SECONDS - begin)) s)"
+		say "  ok      $name: $n tests ($seconds s)"
 	else
-		say "  FAILED  $name: $bad of $n tests ($((SECONDS - begin)) s); from $log:"
-		grep -E '\*\*\*|\[  FAILED|ERROR|runtime error|WARNING: ThreadSanitizer' "$log" | head -n 40 |
-			sed 's/^/          /'
+		say "  FAILED  $name: $bad of $n tests ($seconds s); from $log:"
+		grep -E '\*\*\*|\[  FAILED|ERROR|runtime error|WARNING: ThreadSanitizer' "$log" |
+			head -n 40 | sed 's/^/          /'
 		tail -n 20 "$log" | sed 's/^/          /'
 	fi
 }
@@ -101,8 +109,8 @@ configure() { # folder, cmake options...
 	cmake -S . -B "$folder" -G Ninja -DCOPPICE_WERROR=ON -DBUILD_TESTING=ON "$@"
 }
 
-# ahead BUILD...: begins builds in the time that what follows leaves idle. What it does not come to, and what fails, is for
-# build.
+# ahead BUILD...: begins builds in the time that what follows leaves idle. What it does not come to,
+# and what fails, is for build.
 ahead() {
 	chrt --idle 0 true 2>/dev/null || return 0
 	set -m # a group of its own, that ends with this script
@@ -111,7 +119,8 @@ ahead() {
 		chrt --idle --pid 0 "$BASHPID"
 		for name in "$@"; do
 			local -n of=$name
-			configure "${of[0]}" "${of[@]:2}" && cmake --build "${of[0]}" --target "${of[1]}" -j $((jobs + 1))
+			configure "${of[0]}" "${of[@]:2}" &&
+				cmake --build "${of[0]}" --target "${of[1]}" -j $((jobs + 1))
 		done
 	} </dev/null >"$logs/ahead.log" 2>&1 &
 	ahead=$!
@@ -130,7 +139,7 @@ build() {
 		check "$name: build" cmake --build "$folder" --target "$target" -j $((jobs + 1))
 }
 
-# ---- what is checked -------------------------------------------------------------------------------------------------
+# ---- what is checked -----------------------------------------------------------------------------
 
 sources() { # the sources that git tracks, or all outside build folders where this is no checkout
 	if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
@@ -140,7 +149,8 @@ sources() { # the sources that git tracks, or all outside build folders where th
 		for pattern in "$@"; do
 			args+=(-o -path "./$pattern")
 		done
-		find . -name 'build*' -prune -o \( -false "${args[@]}" \) -type f -print | sed 's|^\./||'
+		find . -name 'build*' -prune -o \( -false "${args[@]}" \) -type f -print |
+			sed 's|^\./||'
 	fi
 }
 
@@ -153,18 +163,14 @@ check_format() {
 	sources '*.c' '*.h' '*.cu' '*.cuh' | xargs -P "$jobs" -n 100 "$tool" --dry-run -Werror
 }
 
-# Lines of at most 100 columns, tabs of 8; files of at most 600 lines.
+# Whatever is written by hand, but for pages: check-pages.py has other limits for these.
 check_sizes() {
-	sources '*.c' '*.h' '*.cu' '*.cuh' | LC_ALL=C xargs awk '
-		FNR > 600 && !long[FILENAME]++ { print FILENAME ": over 600 lines"; bad = 1 }
-		{
-			line = $0
-			while ((i = index(line, "\t")) > 0)
-				line = substr(line, 1, i - 1) substr("        ", (i - 1) % 8 + 1) substr(line, i + 1)
-			gsub(/[\200-\277]/, "", line) # of a character of several bytes the first counts
-		}
-		length(line) > 100 { print FILENAME ":" FNR ": " length(line) " columns"; bad = 1 }
-		END { exit bad }'
+	local kinds=(
+		'*.c' '*.h' '*.cu' '*.cuh' '*.def' '*.proto' '*.py' '*.pyi' '*.sh' '*.awk' '.ci/run'
+		'*CMakeLists.txt' '*.cmake' '*.in' '*.map' '*.toml' '*.conf' '*.service' '*.socket'
+		'*.sysusers' 'packaging/layers' 'tests/packaging/stubs/cuobjdump'
+	)
+	sources "${kinds[@]}" | LC_ALL=C xargs awk -f packaging/check-sizes.awk
 }
 
 check_layers() {
@@ -192,19 +198,26 @@ check_man() {
 }
 
 check_install() {
+	local program
 	rm -rf "$stage"
-	cmake --install build/check --prefix "$stage" &&
-		test -x "$stage/bin/coppiced" && test -x "$stage/bin/coppicectl" && test -x "$stage/bin/coppice-agent" &&
-		test -f "$stage/include/coppice.h" && [[ $(find "$stage/include" -name '*.h' | wc -l) == 3 ]] || return 1
+	cmake --install build/check --prefix "$stage" || return 1
+	for program in coppiced coppicectl coppice-agent; do
+		test -x "$stage/bin/$program" || return 1
+	done
+	test -f "$stage/include/coppice.h" || return 1
+	[[ $(find "$stage/include" -name '*.h' | wc -l) == 3 ]] || return 1
 	# The GPU's module comes along where it was built.
-	[[ ! -f build/check/kernels/cuda/coppice-cuda.so || -n $(find "$stage" -path '*/coppice/coppice-cuda.so') ]]
+	[[ ! -f build/check/kernels/cuda/coppice-cuda.so ]] ||
+		[[ -n $(find "$stage" -path '*/coppice/coppice-cuda.so') ]]
 }
 
-# The example and the agent of client/README.md in a folder of their own, where they find no header but installed ones.
+# The example and the agent of client/README.md in a folder of their own, where they find no header
+# but installed ones.
 out_of_tree() { # folder
 	rm -rf "$1"
 	mkdir -p "$1"
-	cp client/example.c "$1" && awk -v whole=1 -f tests/e2e/page_blocks.awk client/README.md >"$1/agent.c"
+	cp client/example.c "$1" &&
+		awk -v whole=1 -f tests/e2e/page_blocks.awk client/README.md >"$1/agent.c"
 }
 
 stage_pkg_config() {
@@ -215,12 +228,14 @@ stage_pkg_config() {
 
 check_pkg_config() {
 	local flags libs
-	flags=$(stage_pkg_config --cflags coppice) && libs=$(stage_pkg_config --libs coppice) || return 1
+	flags=$(stage_pkg_config --cflags coppice) || return 1
+	libs=$(stage_pkg_config --libs coppice) || return 1
 	out_of_tree build/example-pc
 	# shellcheck disable=SC2086
 	cc -Wall -Wextra -Wno-missing-field-initializers -Werror $flags build/example-pc/example.c \
 		-o build/example-pc/example $libs || return 1
-	flags=$(stage_pkg_config --cflags coppice_model) && libs=$(stage_pkg_config --libs coppice_model coppice) || return 1
+	flags=$(stage_pkg_config --cflags coppice_model) || return 1
+	libs=$(stage_pkg_config --libs coppice_model coppice) || return 1
 	# shellcheck disable=SC2086
 	cc -Wall -Wextra -Wno-missing-field-initializers -Werror $flags build/example-pc/agent.c \
 		-o build/example-pc/agent $libs
@@ -239,15 +254,18 @@ check_cmake_package() {
 		add_executable(agent-static agent.c)
 		target_link_libraries(agent-static PRIVATE coppice::model_static coppice::static)
 	END
-	cmake -S build/example-cmake -B build/example-cmake/build -G Ninja -DCMAKE_PREFIX_PATH="$stage" &&
-		cmake --build build/example-cmake/build
+	cmake -S build/example-cmake -B build/example-cmake/build -G Ninja \
+		-DCMAKE_PREFIX_PATH="$stage" && cmake --build build/example-cmake/build
 }
 
 run_examples() {
-	local agent
-	timeout 60 build/example-pc/example && timeout 60 build/example-cmake/build/example || return 1
+	local example agent said
+	for example in build/example-pc/example build/example-cmake/build/example; do
+		timeout 60 "$example" || return 1
+	done
 	for agent in build/example-pc/agent build/example-cmake/build/agent{,-static}; do
-		[[ $(timeout 60 "$agent" tests/model 'And the LORD said') == ' unto Moses,'* ]] || return 1
+		said=$(timeout 60 "$agent" tests/model 'And the LORD said')
+		[[ $said == ' unto Moses,'* ]] || return 1
 	done
 }
 
@@ -287,7 +305,8 @@ check_units() {
 	return $r
 }
 
-# The documented configuration with every line in force: the daemon takes it, and coppiced.conf(5) has every key.
+# The documented configuration with every line in force: the daemon takes it, and coppiced.conf(5)
+# has every key.
 check_configuration() {
 	local key bad=0 file=build/coppiced.conf
 	sed -E 's/^#([a-z_]+ = )/\1/' packaging/coppiced.conf >"$file"
@@ -320,7 +339,8 @@ python_package() {
 	check "python: types" packaging/python.sh types
 	check "python: tests" packaging/python.sh tests build/check
 	! grep -q "^left out: torch" "$logs/python:-tests.log" ||
-		say "  -       python: tests of coppice.hf: no torch here (packaging/python.sh torch)"
+		say "  -       python: tests of coppice.hf: no torch here" \
+			"(packaging/python.sh torch)"
 }
 
 texts() {
@@ -337,12 +357,12 @@ plain=(build/check all -DCOPPICE_CALLGRAPH=ON)
 address=(build/asan all -DCOPPICE_SANITIZE=address -DCOPPICE_BENCH=OFF)
 thread=(build/tsan tsan_tests -DCOPPICE_SANITIZE=thread -DCOPPICE_BENCH=OFF)
 
-# The tests of a build as some of those of build/sanitizers, under names of their own. Of TSan's those that are not labelled
-# so are aside.
+# The tests of a build as some of those of build/sanitizers, under names of their own. Of TSan's
+# those that are not labelled so are aside.
 join_tests() { # name, build
 	mkdir -p "build/sanitizers/$1"
-	sed -E "s/^(add_test|set_tests_properties)\\(\\[=\\[/&$1: /" "$2/tests/CTestTestfile.cmake" \
-		>"build/sanitizers/$1/CTestTestfile.cmake"
+	sed -E "s/^(add_test|set_tests_properties)\\(\\[=\\[/&$1: /" \
+		"$2/tests/CTestTestfile.cmake" >"build/sanitizers/$1/CTestTestfile.cmake"
 	printf 'subdirs("%s")\n' "$1" >>build/sanitizers/CTestTestfile.cmake
 }
 
@@ -351,10 +371,12 @@ sanitizers() {
 	rm -rf build/sanitizers
 	build "ASan+UBSan" "${address[@]}" && join_tests ASan build/asan
 	build "TSan" "${thread[@]}" && join_tests TSan build/tsan
-	[[ ! -d build/sanitizers ]] || tests "tests under ASan+UBSan, TSan" build/sanitizers -LE 'script|aside'
+	[[ ! -d build/sanitizers ]] ||
+		tests "tests under ASan+UBSan, TSan" build/sanitizers -LE 'script|aside'
 }
 
-# One test, or the few whose names match; what they need is built, where a target has a test's name that alone.
+# One test, or the few whose names match. What they need is built: where a target has a test's name,
+# that alone.
 only() { # name, build
 	local -n how=$2
 	local folder=${how[0]} target=all
@@ -374,7 +396,7 @@ only() { # name, build
 	"${no_aslr[@]}" ctest --test-dir "$folder" --no-tests=error -V -R "$1"
 }
 
-# ---- main ------------------------------------------------------------------------------------------------------------
+# ---- main ----------------------------------------------------------------------------------------
 
 usage() {
 	say "usage: packaging/check.sh [--gpu] [--quick] | --only TEST [--under address|thread]" >&2
@@ -425,7 +447,7 @@ if [[ -e packed ]]; then
 else
 	packaging/install-deps.sh check || exit 1
 fi
-# The sanitizers' shadow memory wants addresses where kernels with much randomization do not leave room.
+# The sanitizers' shadow memory wants addresses where kernels that randomize much leave no room.
 no_aslr=()
 if setarch -R true 2>/dev/null; then
 	no_aslr=(setarch -R)
@@ -453,7 +475,8 @@ else
 		installed_copy
 		python_package
 	fi
-	[[ -f build/check/kernels/cuda/coppice-cuda.so ]] || say "  -       CUDA: no nvcc here, so its kernels were not compiled"
+	[[ -f build/check/kernels/cuda/coppice-cuda.so ]] ||
+		say "  -       CUDA: no nvcc here, so its kernels were not compiled"
 	[[ -n $quick ]] || sanitizers
 fi
 

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""What packaging/check-sizes.awk complains of: lines and files at the limits, and beyond."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "packaging" / "check-sizes.awk"
+
+
+class Sizes(unittest.TestCase):
+	def complaints(self, *texts):
+		"""What is said of files a, b... with these texts."""
+		names = [chr(ord("a") + i) for i in range(len(texts))]
+		with tempfile.TemporaryDirectory() as folder:
+			for name, text in zip(names, texts):
+				(pathlib.Path(folder) / name).write_text(text)
+			run = subprocess.run(["awk", "-f", SCRIPT, *names], cwd=folder, text=True,
+				capture_output=True, env={**os.environ, "LC_ALL": "C"})
+		self.assertEqual(run.stderr, "")
+		self.assertEqual(run.returncode, 1 if run.stdout else 0)
+		return run.stdout.splitlines()
+
+	def test_what_is_within_the_limits_passes(self):
+		self.assertEqual(self.complaints("x" * 100 + "\n", "y\n" * 600), [])
+
+	def test_a_line_that_is_too_long(self):
+		self.assertEqual(self.complaints("x\n" + "x" * 101 + "\n"), ["a:2: 101 columns"])
+
+	def test_a_tab_goes_to_the_next_eighth_column(self):
+		self.assertEqual(self.complaints("\t\t" + "x" * 84 + "\n", "xyz\t" + "x" * 92), [])
+		self.assertEqual(self.complaints("xyz\t" + "x" * 93), ["a:1: 101 columns"])
+
+	def test_columns_are_counted_in_characters(self):
+		self.assertEqual(self.complaints("ä" * 100 + "\n", "äöü→\t" + "x" * 92), [])
+		self.assertEqual(self.complaints("ä" * 101), ["a:1: 101 columns"])
+
+	def test_a_file_that_is_too_long(self):
+		self.assertEqual(self.complaints("x\n" * 700, "x\n"), ["a:601: over 600 lines"])
+
+	def test_each_file_that_is_too_long(self):
+		said = self.complaints("x\n" * 601, "x\n" * 601)
+		self.assertEqual(said, ["a:601: over 600 lines", "b:601: over 600 lines"])
+
+
+if __name__ == "__main__":
+	unittest.main()
