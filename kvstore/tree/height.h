@@ -4,7 +4,9 @@
  * No path has more than max_path_nodes nodes, as every walk over it takes as long. A node's height
  * is how many follow it at most: raised by who lengthens a path, and lowered as far up as a few
  * looks at other children reach, so that it may be too high. Before a cut is refused it is looked
- * at again, with all children. A root's tells without a walk that there is room.
+ * at again, with all children. A root's tells without a walk that there is room. Where it has many
+ * children it stays too high when the longest path goes: each cut then walks to the root, which is
+ * no further than its path is long, and only below that root.
  */
 #ifndef COPPICE_KVSTORE_HEIGHT_H
 #define COPPICE_KVSTORE_HEIGHT_H
