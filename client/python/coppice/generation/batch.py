@@ -28,15 +28,16 @@ class Batch:
         events: list[Event],
         close_stream: Callable[[Stream], None],
         keep_stream: Callable[[Stream], None] = lambda stream: None,
+        is_newest: Callable[[Stream], bool] = lambda stream: True,
     ) -> None:
         self.lane, self._model = lane, model
         self._events, self._close_stream = events, close_stream
-        self._keep_stream = keep_stream
+        self._keep_stream, self._is_newest = keep_stream, is_newest
         self.streams: list[Stream] = []
         self._leaving: list[Stream] = []
         self._decode: coppice.Decode | None = None  # in flight
         self._parts: list[tuple[Stream, int]] = []  # of it: so many tokens of each
-        self.is_full = False  # the lane took no entry: once more next turn
+        self.is_full = False  # the lane took no entry, or the pool had no room: once more next turn
 
     @property
     def room(self) -> int:
@@ -66,6 +67,9 @@ class Batch:
         if self._decode is not None:
             if self._decode.done():
                 self._read(self._decode)
+                if self.is_full:
+                    self._decode = None
+                    return
             elif not all(stream.cancelled for stream, _ in self._parts):
                 return
         self._drop_cancelled()
@@ -160,12 +164,15 @@ class Batch:
             self._events += stream.ends("cancelled")
 
     def _mend(self, error: coppice.Error) -> None:
-        """The entry failed. Where the pool is full the newest stream makes room for the others."""
+        """The entry failed. Where the pool is full the newest stream of all makes room for the
+        others: until its own entry fails, these are tried again."""
         failed = [stream for stream, _ in self._parts]
         if isinstance(error, coppice.NoRoom):
-            for stream in failed[:-1]:
+            self.is_full = not self._is_newest(failed[-1])
+            kept = failed if self.is_full else failed[:-1]
+            for stream in kept:
                 self._try(stream, stream.go_back_to_what_is_there)
-            failed = failed[-1:]
+            failed = failed[len(kept) :]
         for stream in failed:
             self._fail(stream, error)
 

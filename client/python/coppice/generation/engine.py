@@ -49,6 +49,7 @@ class Engine:
         self._added: deque[Stream] = deque()  # by any thread
         self._queue: list[Stream] = []
         self._pins: OrderedDict[str, int] = OrderedDict()
+        self._n_joined = 0
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
         for fd in (self._wake_read, connection.fileno()):
@@ -58,7 +59,13 @@ class Engine:
 
     def _batch(self, connection: coppice.Connection, model: coppice.Model) -> Batch:
         lane = connection.lane(pollable=True)
-        return Batch(lane, model, self._events, self._close_stream, self._keep)
+        keep, is_newest = self._keep, self._is_newest
+        return Batch(lane, model, self._events, self._close_stream, keep, is_newest)
+
+    def _is_newest(self, stream: Stream) -> bool:
+        """Of those that compute: who waits for others to do so makes no room."""
+        there = (one for batch in self._batches for one in batch.streams if not one.asked)
+        return stream.number >= max((one.number for one in there), default=0)
 
     # ---- any thread -------------------------------------------------------------------------
 
@@ -117,6 +124,8 @@ class Engine:
         return min(roomy, key=_place_of, default=None)
 
     def _join(self, batch: Batch, stream: Stream) -> None:
+        self._n_joined += 1
+        stream.number = self._n_joined
         try:
             stream.open(batch.lane, self._model)
             if stream.pin_s > 0 and stream.seq is not None:

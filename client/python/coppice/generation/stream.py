@@ -37,6 +37,7 @@ class Stream:
         self.session, self.pin_s = "", 0.0  # its tokens are kept so long after its end
         self.pin: int | None = None  # by which what it has is kept so far
         self.cached = 0  # tokens of the prompt that were there
+        self.number = 0  # of those that have joined: the newer the higher
         self.cancelled = False
         self.n_done = 0  # tokens that the sequence has
         self.seq: coppice.Sequence | None = None
@@ -87,7 +88,7 @@ class Stream:
     def fork(self, of: Stream) -> None:
         assert of.seq is not None
         self.seq = of.seq.fork()
-        self.n_done, self.cached = of.n_done, of.n_prompt
+        self.n_done, self.cached, self.number = of.n_done, of.n_prompt, of.number
 
     def part(self, n: int) -> tuple[coppice.Sequence, list[int], int]:
         """Its next n tokens, and of how many the row is wanted: of the last one it has."""

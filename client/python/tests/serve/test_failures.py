@@ -105,6 +105,27 @@ def test_where_the_pool_is_full_the_newest_ends_and_one_that_cannot_go_back():
     assert batch.streams == [first]
 
 
+def test_where_the_pool_is_full_a_newer_stream_of_another_lane_makes_room():
+    """Also where it is the lane's only one: it is tried again."""
+    engine = Engine(Connection(), None, print, n_lanes=0)
+    lanes = [Lane(Seq(), failure=error(coppice.NoRoom)) for _ in range(3)]
+    (old, *_), (new, *_), (asking, *_) = batches = [batch_of(lane, 1) for lane in lanes]
+    for number, (batch, _, _) in enumerate(batches):
+        batch._is_newest = engine._is_newest
+        batch.streams[0].number = number
+    engine._batches, asking.streams[0].asked = [old, new, asking], True
+    for _ in range(3):
+        old.turn()
+        assert old.is_full and not old.in_flight and batches[0][1] == []
+    new.turn()
+    assert [type(event.error) for event in batches[1][1]] == [coppice.NoRoom]
+    lanes[0].failure = None
+    old.turn()
+    assert old.in_flight and not old.is_full
+    engine._batches = []
+    engine.close()
+
+
 @pytest.mark.parametrize("kind", FAILURES)
 def test_an_answer_that_fails_ends_its_stream(kind):
     batch, events, _ = batch_of(Lane(Seq(1, answer=error(kind)), Seq(1)), 2)
