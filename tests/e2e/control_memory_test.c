@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -345,6 +346,46 @@ static void an_arenas_descriptor_counts_until_it_is_sealed(void **state)
 	client_close(&c);
 }
 
+/* Of lanes and arenas, in the daemon. */
+static unsigned count_mappings(const struct harness *h)
+{
+	char path[64], line[512];
+	unsigned n = 0;
+	FILE *maps;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", h->pid);
+	maps = fopen(path, "re");
+	assert_non_null(maps);
+	while (fgets(line, sizeof(line), maps))
+		n += strstr(line, "coppice-lane") || strstr(line, "coppice-arena");
+	fclose(maps);
+	return n;
+}
+
+static void what_is_given_back_is_mapped_no_more(void **state)
+{
+	struct harness *h = *state;
+	Coppice__LaneFree lane_free = COPPICE__LANE_FREE__INIT;
+	Coppice__ArenaFree arena_free = COPPICE__ARENA_FREE__INIT;
+	Coppice__LaneNew lane_new = COPPICE__LANE_NEW__INIT;
+
+	start_with(h, NULL, NULL);
+	struct client c = client_open(h);
+
+	lane_free.lane = client_lane(&c);
+	arena_free.arena = client_arena(&c, 1);
+	assert_int_equal(count_mappings(h), 2);
+	assert_int_equal(client_verb(&c, lane_free, &lane_free)->code, 0);
+	assert_int_equal(client_verb(&c, arena_free, &arena_free)->code, 0);
+	assert_int_equal(count_mappings(h), 0);
+	assert_int_equal(client_verb(&c, lane_new, &lane_new)->code, 0); /* is not sealed */
+	lane_free.lane = c.reply->lane->lane;
+	assert_int_equal(count_mappings(h), 1);
+	assert_int_equal(client_verb(&c, lane_free, &lane_free)->code, 0);
+	assert_int_equal(count_mappings(h), 0);
+	client_close(&c);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -360,6 +401,7 @@ int main(int argc, char **argv)
 		HARNESS_BARE(epoll, few_arenas_are_left_unsealed),
 		HARNESS_BARE(epoll, a_lanes_descriptors_count_until_it_is_freed),
 		HARNESS_BARE(epoll, an_arenas_descriptor_counts_until_it_is_sealed),
+		HARNESS_BARE(epoll, what_is_given_back_is_mapped_no_more),
 	};
 
 	if (harness_init(argc, argv) < 0)

@@ -525,6 +525,12 @@ static void test_heads_that_devices_do_not_divide_are_refused_in_a_sentence(void
 	assert_non_null(strstr(error, "no multiple of 6 KV heads"));
 	odd.n_q_heads = 12;
 	assert_true(backend_group.page_bytes(b, &odd, error, sizeof(error)) > 0);
+	odd.split = WORK_HOME;
+	odd.home = 2;
+	assert_true(backend_group.page_bytes(b, &odd, error, sizeof(error)) > 0);
+	odd.home = 3;
+	assert_int_equal(backend_group.page_bytes(b, &odd, error, sizeof(error)), 0);
+	assert_non_null(strstr(error, "no device 3 of 3"));
 	backend_group.close(b);
 }
 
