@@ -291,14 +291,15 @@ static int run_linear(struct pass *pass)
 
 /* ---- NORM ------------------------------------------------------------------------------------ */
 
-/* Does the next operation alone read it, few rows, and not write what it is of? */
+/* Does the next operation alone read it, few rows, and not write what it is of? X is added to, and
+ * there for the next layer. */
 static bool is_made_by_next(const struct pass *pass)
 {
 	const struct program_op *op = pass->op;
 	struct pass next = *pass;
 	struct device_few few;
 
-	if (++next.at == pass->kind->n_ops || reads_attention(pass))
+	if (++next.at == pass->kind->n_ops || reads_attention(pass) || op->out == PROGRAM_X)
 		return false;
 	next.op++;
 	next.norm = op;
