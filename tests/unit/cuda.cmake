@@ -38,10 +38,14 @@ if(COPPICE_CUDA_INCLUDE)
 		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
 	# Programs on a device that is played: the same test as on a GPU.
 	coppice_test(NAME program_device_test
-		SOURCES unit/program_cuda_test.c unit/fake_device.c unit/fake_vmm.c
-			unit/fake_layers.c unit/program_machine.c
+		SOURCES unit/program_cuda_test.c unit/fake_device.c unit/fake_runtime.c
+			unit/fake_vmm.c unit/fake_layers.c unit/program_machine.c
 		LIBS unit_fixtures cuda_host coppice_kernels coppice_rows LABELS unit kernels)
 	target_compile_definitions(program_device_test PRIVATE PROGRAM_FAKE MACHINE_TOKENS=640)
+	# Memory of weights that others map.
+	coppice_test(NAME cuda_weights_test
+		SOURCES unit/cuda_weights_test.c unit/fake_runtime.c unit/fake_vmm.c
+		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
 	# How devices find ways to each other; NCCL's part is played by a library of its name.
 	set(fakes ${CMAKE_CURRENT_BINARY_DIR}/fakes)
 	add_library(fake_nccl SHARED ${CMAKE_CURRENT_LIST_DIR}/fake_nccl.c)

@@ -1,6 +1,7 @@
 /*
  * fake_vmm.c - the driver's part of the device that fake_device.c plays: memory by addresses, and
- * what others would map it by, which here nobody does.
+ * what others would map it by, which here nobody does, and which is not close-on-exec, as no driver
+ * promises that.
  */
 #include "fake_device.h"
 
@@ -37,7 +38,7 @@ static CUresult memory_share(void *ret, CUmemGenericAllocationHandle memory,
 	(void)memory, (void)type, (void)flags;
 	if (!fake_device_shares)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	*(int *)ret = eventfd(0, EFD_CLOEXEC);
+	*(int *)ret = eventfd(0, 0);
 	return *(int *)ret < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 

@@ -551,28 +551,6 @@ static void test_weights_that_no_memory_holds_are_refused(void **state)
 }
 
 #ifdef PROGRAM_FAKE
-static void test_weights_are_there_where_none_can_be_lent(void **state)
-{
-	struct backend_config config = {2u << 20, 2u << 20, 0, NULL};
-	struct backend_weights *weights;
-	struct backend_lent lent;
-	struct backend *b;
-
-	(void)state;
-	assert_int_equal(cuda->open(&config, &b, NULL, 0), 0);
-	for (int i = 0; i < 2; i++) {
-		fake_device_shares = i == 0;
-		assert_int_equal(cuda->program->weights_new(b, 4096, &weights), 0);
-		assert_int_equal(cuda->program->weights_put(b, weights, 0, "weights", 8), 0);
-		assert_int_equal(cuda->program->weights_lend(b, weights, &lent),
-				 i == 0 ? 0 : -EOPNOTSUPP);
-		cuda->program->weights_free(b, weights);
-	}
-	fake_device_shares = true;
-	assert_true(lent.on_device && lent.fd >= 0 && lent.bytes >= 4096);
-	cuda->close(b);
-}
-
 static int find_device(int argc, char **argv)
 {
 	(void)argc;
@@ -605,9 +583,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_hidden_rows_alone_need_no_head),
 		cmocka_unit_test(test_what_the_gpu_does_not_multiply_is_named),
 		cmocka_unit_test(test_weights_that_no_memory_holds_are_refused),
-#ifdef PROGRAM_FAKE
-		cmocka_unit_test(test_weights_are_there_where_none_can_be_lent),
-#endif
 	};
 	int r = find_device(argc, argv);
 

@@ -7,6 +7,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -111,7 +112,9 @@ static int fill(const struct vmm *vmm, uint64_t at, uint64_t bytes, int *ret_fd)
 		prop.requestedHandleTypes = kind;
 	if (vmm->driver->create(&handle, bytes, &prop, 0) != CUDA_SUCCESS)
 		return -ENOMEM;
-	if (ret_fd && vmm->driver->share(&fd, handle, kind, 0) != CUDA_SUCCESS)
+	/* no driver promises that programs which are started do not have it, too */
+	if (ret_fd && (vmm->driver->share(&fd, handle, kind, 0) != CUDA_SUCCESS ||
+		       fcntl(fd, F_SETFD, FD_CLOEXEC) < 0))
 		r = -EIO;
 	if (r == 0)
 		r = map(vmm, at, bytes, handle);

@@ -1,7 +1,8 @@
 /*
  * weights.c - see weights.h. What is put is copied to a pinned piece, whence the copy engine takes
  * it while the next one is filled: a piece is written again only once it has crossed. When a put
- * returns, all of it is on the device, so that any stream may read it.
+ * returns, all of it is on the device, so that any stream may read it. Where nothing is put there
+ * are zeros, as whole pages may be lent, and what was in them is another's.
  */
 #include "weights.h"
 
@@ -69,7 +70,8 @@ static bool init(struct backend_weights *w)
 {
 	cudaSetDevice(w->device);
 	if (memory_new(w) < 0 ||
-	    cudaStreamCreateWithFlags(&w->stream, cudaStreamNonBlocking) != cudaSuccess)
+	    cudaStreamCreateWithFlags(&w->stream, cudaStreamNonBlocking) != cudaSuccess ||
+	    cudaMemsetAsync(w->base, 0, w->bytes, w->stream) != cudaSuccess)
 		return false;
 	for (uint32_t i = 0; i < WEIGHTS_PIECES; i++) {
 		if (cudaMallocHost((void **)&w->pieces[i], PIECE_BYTES) != cudaSuccess ||
