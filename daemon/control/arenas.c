@@ -121,6 +121,7 @@ static void arena_drop(struct session *session, struct shm *arena)
 /* ---- new ---- */
 
 static int free_serve(struct sched *s, struct sched_request *rq);
+static bool free_may_go(const struct sched *s, const struct sched_request *rq);
 
 /* The scheduler will make it: only the room for it is taken here. */
 static void device_begin(struct session *s, uint64_t id, const Coppice__ArenaNew *m,
@@ -233,7 +234,8 @@ static int device_send(struct request *request)
 	return reply_send_fds(request->session, &reply, request->fds, request->n_fds);
 }
 
-/* Where its descriptor cannot go it is freed again, before the client hears of it. */
+/* Where its descriptor cannot go it is freed again, before the client hears of it, who may have
+ * guessed its number and named it. */
 static void new_answer(struct request *request)
 {
 	struct arena_call *call = request->sched.room;
@@ -248,6 +250,7 @@ static void new_answer(struct request *request)
 	call->unsent = device_send(request);
 	if (call->unsent) {
 		request->sched.serve = free_serve;
+		request->sched.beside = free_may_go;
 		request->again = true;
 		return;
 	}

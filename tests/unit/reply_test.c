@@ -2,7 +2,11 @@
  * reply_test.c - answers that the kernel does not take: whose fault it is, and what becomes of the
  * session. The linker puts a sendmsg around the system's that fails when it is told to.
  */
+#include "daemon/control/arenas.h"
+#include "daemon/control/verbs.h"
 #include "daemon/session/reply.h"
+#include "daemon/session/request.h"
+#include "daemon/session/session.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -103,6 +107,27 @@ static void test_who_does_not_read_or_is_gone_is_cut_off_with_descriptors_too(vo
 	}
 }
 
+/* Its client may have named it by now, in an entry that a pass has. */
+static void test_a_device_arena_that_cannot_go_is_freed_when_arenas_may(void **state)
+{
+	struct fixture *f = *state;
+	struct shm arena = {.state = SHM_ADDING, .device = true, .bytes = 1, .fd = -1};
+	struct arena_call call = {.arena = 1, .bytes = 1, .made.fd = dup(f->theirs)};
+	struct request request;
+
+	arena.notify_fd = -1;
+	f->session.arenas = &arena;
+	request_init(&request, &verb_arena_new, &f->home, &f->session);
+	request.sched.room = &call;
+	request_carry(&request, -1);
+	fails_by = ETOOMANYREFS;
+	verb_arena_new.answer(&request);
+	assert_true(request.again);
+	assert_ptr_equal(request.sched.serve, verb_arena_free.serve);
+	assert_ptr_equal(request.sched.beside, verb_arena_free.beside);
+	close(request.fds[0]);
+}
+
 static void test_an_ending_session_is_sent_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -122,6 +147,7 @@ int main(void)
 		TEST(test_descriptors_that_cannot_go_are_an_error_and_no_end),
 		TEST(test_an_answer_without_descriptors_that_cannot_go_ends_the_session),
 		TEST(test_who_does_not_read_or_is_gone_is_cut_off_with_descriptors_too),
+		TEST(test_a_device_arena_that_cannot_go_is_freed_when_arenas_may),
 		TEST(test_an_ending_session_is_sent_nothing),
 	};
 
