@@ -455,9 +455,12 @@ int channel_segment_fill(void *map, size_t bytes)
 	while (r < 0 && (errno == EINTR || errno == EAGAIN));
 	if (r == 0 || errno != EINVAL)
 		return r == 0 ? 0 : -ENOMEM;
-	/* The kernel is older than 5.14. */
-	for (size_t at = 0; at < bytes; at += PAGE_BYTES)
-		((volatile char *)map)[at] = 0;
+	/* The kernel is older than 5.14. What is there stays. */
+	for (size_t at = 0; at < bytes; at += PAGE_BYTES) {
+		volatile char *page = (char *)map + at;
+
+		*page = *page;
+	}
 	return 0;
 }
 

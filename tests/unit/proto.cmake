@@ -5,6 +5,8 @@ if(TARGET coppice_proto)
 	coppice_test(NAME listen_test SOURCES unit/listen_test.c LIBS coppice_proto)
 	target_link_options(listen_test PRIVATE -Wl,--wrap=poll)
 	target_link_options(channel_test PRIVATE -Wl,--wrap=flock)
+	coppice_test(NAME segment_fill_test SOURCES unit/segment_fill_test.c LIBS coppice_proto)
+	target_link_options(segment_fill_test PRIVATE -Wl,--wrap=madvise)
 endif()
 if(TARGET coppice_static)
 	coppice_test(NAME client_failure_test SOURCES unit/client_failure_test.c
