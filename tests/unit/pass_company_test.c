@@ -137,6 +137,25 @@ static void who_is_about_to_begin_goes_with_who_does(void **state)
 	school_free(s);
 }
 
+/* 200 rows of 0.2 ms are two passes, and what is left for the second fills none. */
+static void who_fills_a_pass_waits_for_nobody(void **state)
+{
+	struct school *s = school_of_newcomers(0.2 * MS);
+
+	(void)state;
+	go_for(s, 20000 * US);
+	begin_anew(&s->pupils[0], 200);
+	go_for(s, ROUND_NS);
+	assert_int_equal(world.n_passes, 1);
+	while (world.n_passes < 2) {
+		sched_heard(s->pupils[2].c.session, world.now_ns);
+		assert_true(world.now_ns <= world.end_ns + 2 * ROUND_NS);
+		go_for(s, ROUND_NS);
+	}
+	go_till_all_have(s);
+	school_free(s);
+}
+
 /* Who asks all the time for something else. */
 static void who_never_begins_keeps_nobody_waiting_for_long(void **state)
 {
@@ -501,6 +520,7 @@ int main(void)
 		cmocka_unit_test(prompts_of_several_go_together),
 		cmocka_unit_test(who_begin_at_once_go_together),
 		cmocka_unit_test(who_is_about_to_begin_goes_with_who_does),
+		cmocka_unit_test(who_fills_a_pass_waits_for_nobody),
 		cmocka_unit_test(who_never_begins_keeps_nobody_waiting_for_long),
 		cmocka_unit_test(who_begins_alone_waits_seldom),
 		cmocka_unit_test(whom_nobody_can_join_waits_for_nobody),

@@ -27,6 +27,7 @@
 #define LATE_PART 0.5 /* of what the late ones save, as they may not come at all */
 #define NEWCOMER_NS UINT64_C(1000000) /* from a sequence's opening to its first tokens */
 #define GATHER_PART 0.1 /* of a pass, from one newcomer to the next */
+#define ENOUGH_PART 0.5 /* of the budget, by products alone: newcomers who fill a pass themselves */
 #define ALONE_TIMES 20 /* what was waited in vain, until newcomers wait so again */
 /* Of a pass, too: what others have waited for a user in vain, at most, and how much of it each pass
  * is worth to which he comes. */
@@ -36,7 +37,8 @@
 struct company {
 	const struct sched_user *user; /* who is ready, */
 	bool several; /* and others */
-	bool newcomers; /* nobody else is */
+	bool newcomers; /* nobody else is, and of their tokens none has been computed */
+	double ready_ns; /* their products */
 	uint32_t n_ready, n_missing;
 	uint64_t since_ns; /* the pass could have begun then */
 	uint64_t last_ns; /* who is ready has come by then */
@@ -68,7 +70,9 @@ static void add_ready(const struct passes *p, struct company *company)
 		if (company->n_ready++ == 0)
 			company->user = lane->session->user;
 		company->several |= lane->session->user != company->user;
-		company->newcomers &= lane->decode.newcomer;
+		company->newcomers &= lane->decode.newcomer && decode_tokens_done(lane) == 0;
+		company->ready_ns +=
+			decode_tokens_left(lane) * lane->step.model->program->cost.row_ns;
 		if (lane->step.arrival_ns < first_ns)
 			first_ns = lane->step.arrival_ns;
 		company->last_ns = later(company->last_ns, lane->step.arrival_ns);
@@ -151,7 +155,8 @@ static uint64_t gather_until_ns(const struct passes *p, const struct sched_model
 	uint64_t until_ns = 0, heard_ns;
 	const struct sched_lane *lane;
 
-	if (!company->newcomers || company->since_ns < p->alone_until_ns)
+	if (!company->newcomers || company->since_ns < p->alone_until_ns ||
+	    company->ready_ns >= ENOUGH_PART * budget_ns(p->core))
 		return 0;
 	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_FREE], state_link) {
 		if (lane->broken || !has_model(p, lane->session, model))
