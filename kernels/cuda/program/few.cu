@@ -258,9 +258,10 @@ template <typename DTYPE, uint32_t TILES, uint32_t DEPTH> struct block {
 		}
 	}
 
-	__device__ inline void multiply_step(uint32_t step, float (&sums)[TILES][4]) const
+	__device__ inline void multiply_step(uint32_t step, uint32_t from,
+					     float (&sums)[TILES][4]) const
 	{
-		const uint4 low = ring.low[slot][lane], high = ring.high[slot][lane];
+		const uint4 low = ring.low[from][lane], high = ring.high[from][lane];
 		const uint32_t first[4] = {low.x, high.x, low.y, high.y};
 		const uint32_t second[4] = {low.z, high.z, low.w, high.w};
 
@@ -273,13 +274,38 @@ template <typename DTYPE, uint32_t TILES, uint32_t DEPTH> struct block {
 		}
 	}
 
+	__device__ inline uint32_t behind(uint32_t at) const
+	{
+		return at + 1 == DEPTH ? 0 : at + 1;
+	}
+
+	/* Two steps at a time, which need not wait for each other. */
 	__device__ inline void sum_unit(float (&sums)[TILES][4])
 	{
-		for (uint32_t step = 0; step < n_steps; step++) {
-			copy_wait_but<DEPTH - 1>();
-			multiply_step(step, sums);
+		float others[TILES][4] = {};
+		uint32_t step = 0;
+
+		for (; step + 1 < n_steps; step += 2) {
+			const uint32_t second = behind(slot);
+
+			copy_wait_but<DEPTH - 2>();
+			multiply_step(step, slot, sums);
+			multiply_step(step + 1, second, others);
 			fetch_next(slot);
-			slot = slot + 1 == DEPTH ? 0 : slot + 1;
+			fetch_next(second);
+			slot = behind(second);
+		}
+		if (step < n_steps) {
+			copy_wait_but<DEPTH - 1>();
+			multiply_step(step, slot, sums);
+			fetch_next(slot);
+			slot = behind(slot);
+		}
+#pragma unroll
+		for (uint32_t t = 0; t < TILES; t++) {
+#pragma unroll
+			for (uint32_t i = 0; i < 4; i++)
+				sums[t][i] += others[t][i];
 		}
 	}
 
