@@ -301,24 +301,26 @@ static void of_what_nobody_has_some_stay(void **state)
 	assert_int_equal(fixture_n_memories, 0);
 }
 
-/* A header of so many tensors that have no bytes. */
-static char *header_of_nothing(uint32_t n)
+/* A header of some tensors that have no bytes, and spaces: so long in all. */
+static char *header_of_nothing(size_t bytes)
 {
-	char *header = malloc(64 * (size_t)n + 3), *at = header;
+	char *header = malloc(bytes + 1), *at = header;
 
 	assert_non_null(header);
-	for (uint32_t i = 0; i < n; i++)
+	memset(header, ' ', bytes);
+	for (uint32_t i = 0; i < 1000; i++)
 		at += sprintf(at,
 			      "%c\"%u\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
 			      i ? ',' : '{', i);
-	strcpy(at, "}");
+	*at = ' ';
+	strcpy(header + bytes - 1, "}");
 	return header;
 }
 
 static void more_headers_than_are_taken_are_said(void **state)
 {
 	struct weights_table *table = fixture_table();
-	char *header = header_of_nothing(70000);
+	char *header = header_of_nothing((4 << 20) - 16);
 	int fds[5];
 
 	(void)state;
