@@ -162,8 +162,8 @@ def by_coppice(args, model, ids, connection):
             return generate(args, model, ids, cache)
 
 
-def by_graphs(args, model, ids, connection):
-    with coppice.hf.capture(model):
+def by_graphs(args, model, ids, connection, fuse=False):
+    with coppice.hf.capture(model, fuse=fuse):
         return by_coppice(args, model, ids, connection)
 
 
@@ -188,6 +188,7 @@ def measure(args, connection, model, n_tokens):
     ways = {
         "coppice": lambda: by_coppice(args, model, ids, connection),
         "captured": lambda: by_graphs(args, model, ids, connection),
+        "fused": lambda: by_graphs(args, model, ids, connection, fuse=True),
         "sdpa": lambda: by_transformers(args, model, ids, "sdpa"),
         "eager": lambda: by_transformers(args, model, ids, "eager"),
     }

@@ -220,7 +220,7 @@ class Capturing:
         return graph
 
 
-def capture(model: Any, *, fuse: bool = True) -> Capturing:
+def capture(model: Any, *, fuse: bool = False) -> Capturing:
     """Runs passes of one token a row by CUDA graphs, until Capturing.close.
 
     model: that was attached, on a GPU. The first pass of a number of rows runs as ever, the second

@@ -225,7 +225,7 @@ def test_no_compiler(
     monkeypatch.setattr(_fuse, "BACKEND", fail)
     model, ids = tiny.qwen3(), tiny.draw(2, 10, seed=82)
     with coppice.hf.attach(model, connection, salt=next(SALTS)) as shared:
-        with coppice.hf.capture(model), cache_of(shared, ids) as cache:
+        with coppice.hf.capture(model, fuse=True), cache_of(shared, ids) as cache:
             model(input_ids=ids[:, :7], past_key_values=cache)
             with pytest.warns(UserWarning, match="no compiler is here"):
                 got = by_tokens(model, cache, ids)

@@ -210,7 +210,7 @@ def test_a_graph_of_each_number_of_rows(gpu: coppice.Connection, name: str) -> N
 @torch.no_grad()
 def test_generate_by_graphs(gpu: coppice.Connection) -> None:
     twins, (ids, mask) = Twins("llama", torch.bfloat16), batch()
-    with coppice.hf.attach(twins.half, gpu) as shared, coppice.hf.capture(twins.half, fuse=False):
+    with coppice.hf.attach(twins.half, gpu) as shared, coppice.hf.capture(twins.half):
         with shared.cache(ids, mask) as cache:
             got = generate(twins.half, ids, mask, past_key_values=cache)
         with shared.cache(ids, mask) as cache:
@@ -226,7 +226,7 @@ def test_generate_by_graphs(gpu: coppice.Connection) -> None:
 def test_a_window_ends_a_graph_too(gpu: coppice.Connection) -> None:
     model = tiny.mistral(window=16, **SIZES).to("cuda", torch.bfloat16)
     ids = tiny.draw(1, 10).cuda()
-    with coppice.hf.attach(model, gpu) as shared, coppice.hf.capture(model, fuse=False):
+    with coppice.hf.attach(model, gpu) as shared, coppice.hf.capture(model):
         with shared.cache(ids) as cache:
             with pytest.raises(coppice.Unsupported, match="sliding_window of the config is 16"):
                 model.generate(ids, past_key_values=cache, max_new_tokens=12)
