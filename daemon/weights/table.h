@@ -19,6 +19,8 @@ struct weights_table {
 };
 
 const struct weights_config *weights_config(const struct weights *weights);
+/* Out of the table, and nobody's. Not under the lock. */
+void weights_free(struct weights *weights);
 
 /* New ones, LOADING, with a reference of the caller's and one of the thread's that is to load them.
  * 0; -EAGAIN: as many are being loaded as may be; -ENOMEM. */

@@ -1,9 +1,8 @@
 /*
- * weights.c - the table of weights: who stands for whom, who may have room, who goes.
+ * weights.c - the table of weights: who has them, who stands for whom, which loads go on.
  *
- * The lock is held for moments; memory is taken and given back outside it, by the threads that
- * load, as gigabytes take their time. What a load needs is booked under the lock first, so that two
- * loads never have the same room.
+ * The lock is held for moments; memory is given back outside it, as gigabytes take their time. Who
+ * may have room, and who goes for it, is room.c's.
  */
 #include "content.h"
 #include "spawn.h"
@@ -12,8 +11,6 @@
 #include "daemon/base/log.h"
 #include "daemon/base/units.h"
 
-#include "kernels/say.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,8 +18,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#define IDLE_MAX 32u /* of a domain that nobody refers to: each is looked at under the lock */
 
 struct hanging {
 	SLIST_ENTRY(hanging) link;
@@ -49,8 +44,7 @@ int weights_table_new(const struct weights_config *config, struct weights_table 
 	return 0;
 }
 
-/* Out of the table, and nobody's. Not under the lock. */
-static void weights_free(struct weights *weights)
+void weights_free(struct weights *weights)
 {
 	const struct weights_config *config = &weights->home->config;
 
@@ -317,173 +311,6 @@ void weights_settle(struct weights *weights)
 	pthread_mutex_unlock(&table->lock);
 }
 
-/* Under the lock: booked bytes, of all or of a domain. */
-static uint64_t booked(const struct weights_table *table, const uid_t *domain)
-{
-	const struct weights *weights;
-	uint64_t bytes = 0;
-
-	TAILQ_FOREACH (weights, &table->all, link)
-		if (!domain || weights->domain == *domain)
-			bytes += weights->content.bytes + weights->scratch_bytes;
-	return bytes;
-}
-
-/* Under the lock: what nobody refers to and was used the longest ago, of a domain or of all. */
-static struct weights *idle_take(struct weights_table *table, const uid_t *domain)
-{
-	struct weights *weights, *oldest = NULL;
-
-	TAILQ_FOREACH (weights, &table->all, link)
-		if (weights->n_refs == 0 && (!domain || weights->domain == *domain) &&
-		    (!oldest || weights->used < oldest->used))
-			oldest = weights;
-	if (oldest)
-		TAILQ_REMOVE(&table->all, oldest, link);
-	return oldest;
-}
-
-static bool has_too_many_idle(const struct weights_table *table, uid_t domain)
-{
-	const struct weights *weights;
-	uint32_t n = 0;
-
-	TAILQ_FOREACH (weights, &table->all, link)
-		n += weights->n_refs == 0 && weights->domain == domain;
-	return n > IDLE_MAX;
-}
-
-/* Under the lock: whether there is room, or which limit is in the way. */
-static int make_room(const struct weights *weights, uint64_t bytes, struct weights_list *ret_go)
-{
-	struct weights_table *table = weights->home;
-	const struct weights_config *c = &table->config;
-	const uid_t *domain = &weights->domain;
-	struct weights *idle;
-
-	while ((booked(table, domain) + bytes > c->domain_max_bytes ||
-		has_too_many_idle(table, *domain)) &&
-	       (idle = idle_take(table, domain)))
-		TAILQ_INSERT_TAIL(ret_go, idle, link);
-	while (booked(table, NULL) + bytes > c->max_bytes && (idle = idle_take(table, NULL)))
-		TAILQ_INSERT_TAIL(ret_go, idle, link);
-	if (booked(table, domain) + bytes > c->domain_max_bytes)
-		return -EDQUOT;
-	return booked(table, NULL) + bytes > c->max_bytes ? -ENOSPC : 0;
-}
-
-/* Out of the table already. */
-static void free_idle(struct weights *idle)
-{
-	log_info("weights %" PRIu64 " of uid %u make room", idle->number, idle->domain);
-	weights_free(idle);
-}
-
-/* -ENOBUFS: KV is in the way, and nothing is left that nobody refers to. */
-static int take_of_ledger(struct weights_table *table, uint64_t bytes)
-{
-	struct weights *idle;
-
-	if (!ledger_holds_weights(table->config.ledger, bytes))
-		return -ENOBUFS;
-	while (ledger_take(table->config.ledger, LEDGER_WEIGHTS, bytes) < 0) {
-		pthread_mutex_lock(&table->lock);
-		idle = idle_take(table, NULL);
-		pthread_mutex_unlock(&table->lock);
-		if (!idle)
-			return -ENOBUFS;
-		free_idle(idle);
-	}
-	return 0;
-}
-
-/* Books so much in *booking. */
-static int book(struct weights *weights, uint64_t bytes, uint64_t *booking)
-{
-	struct weights_table *table = weights->home;
-	struct weights_list go = TAILQ_HEAD_INITIALIZER(go);
-	struct weights *idle;
-	int r;
-
-	pthread_mutex_lock(&table->lock);
-	r = make_room(weights, bytes, &go);
-	if (r == 0)
-		*booking += bytes;
-	pthread_mutex_unlock(&table->lock);
-	while ((idle = TAILQ_FIRST(&go))) {
-		TAILQ_REMOVE(&go, idle, link);
-		free_idle(idle);
-	}
-	if (r == 0)
-		r = take_of_ledger(table, bytes);
-	if (r != -ENOBUFS)
-		return r;
-	pthread_mutex_lock(&table->lock);
-	*booking -= bytes;
-	pthread_mutex_unlock(&table->lock);
-	return r;
-}
-
-/* Weights of others, and KV, have it. */
-static int refuse_by_ledger(const struct ledger *ledger, uint64_t bytes,
-			    char why[WEIGHTS_WHY_BYTES])
-{
-	say(why, WEIGHTS_WHY_BYTES,
-	    "They take %s; KV has %s and weights %s of %s, the last %s are KV's: evict KV "
-	    "(coppicectl evict), or make the pool smaller.",
-	    units_size(bytes, 0).text, units_size(atomic_load(&ledger->of[LEDGER_KV]), 0).text,
-	    units_size(atomic_load(&ledger->of[LEDGER_WEIGHTS]), 0).text,
-	    units_size(ledger->max_bytes, 0).text, units_size(ledger->kept_bytes, 0).text);
-	return -ENOSPC;
-}
-
-static int refuse(const struct weights *weights, uint64_t bytes, int r, char why[WEIGHTS_WHY_BYTES])
-{
-	const struct weights_config *c = &weights->home->config;
-
-	if (r == -ENOBUFS)
-		return refuse_by_ledger(c->ledger, bytes, why);
-	const char *whose = r == -EDQUOT ? "a user's weights may take (domain_weights)"
-					 : "all weights may take (weights)";
-	uint64_t limit = r == -EDQUOT ? c->domain_max_bytes : c->max_bytes;
-
-	snprintf(why, WEIGHTS_WHY_BYTES,
-		 "They take %s, which with what is in use is more than the %s that %s.",
-		 units_size(bytes, 0).text, units_size(limit, 0).text, whose);
-	return r;
-}
-
-int weights_take_room(struct weights *weights, uint64_t bytes)
-{
-	const struct weights_config *c = &weights->home->config;
-	int r = book(weights, bytes, &weights->content.bytes);
-
-	if (r == -ENOBUFS && ledger_ask_kv(c->ledger, bytes) == 0)
-		r = book(weights, bytes, &weights->content.bytes);
-	if (r < 0)
-		return refuse(weights, bytes, r, weights->why);
-	r = c->ops->program->weights_new(c->backend, bytes, &weights->content.memory);
-	if (r < 0)
-		snprintf(weights->why, sizeof(weights->why),
-			 "There is no memory for %s of weights.", units_size(bytes, 0).text);
-	return r;
-}
-
-int weights_take_scratch(struct weights *weights, uint64_t bytes, char why[WEIGHTS_WHY_BYTES])
-{
-	int r = book(weights, bytes, &weights->scratch_bytes);
-
-	return r < 0 ? refuse(weights, bytes, r, why) : 0;
-}
-
-void weights_give_scratch(struct weights *weights, uint64_t bytes)
-{
-	pthread_mutex_lock(&weights->home->lock);
-	weights->scratch_bytes -= bytes;
-	pthread_mutex_unlock(&weights->home->lock);
-	ledger_give(weights->home->config.ledger, LEDGER_WEIGHTS, bytes);
-}
-
 void weights_lend_loader(struct weights *weights, int fd)
 {
 	pthread_mutex_lock(&weights->home->lock);
@@ -576,16 +403,6 @@ uint32_t weights_rows(struct weights_table *table, uint64_t after, struct weight
 	}
 	pthread_mutex_unlock(&table->lock);
 	return i;
-}
-
-uint64_t weights_bytes(struct weights_table *table)
-{
-	uint64_t bytes;
-
-	pthread_mutex_lock(&table->lock);
-	bytes = booked(table, NULL);
-	pthread_mutex_unlock(&table->lock);
-	return bytes;
 }
 
 uint64_t weights_bytes_max(const struct weights_table *table)
