@@ -173,27 +173,37 @@ static void who_never_begins_keeps_nobody_waiting_for_long(void **state)
 	school_free(s);
 }
 
-/* Between passes of 5.1 ms. */
-static void who_begins_alone_waits_seldom(void **state)
+/* Between passes of 5.1 ms n begin at once, again and again, and nobody else does, whatever he asks
+ * for all the time. */
+static void begin_for_themselves(uint32_t n)
 {
 	struct school *s = school_of_idle();
 	uint64_t waited_ns = 0, since_ns = world.now_ns;
 
-	(void)state;
 	for (uint32_t i = 0; i < 200; i++) {
 		uint32_t n_before = world.n_passes;
 		uint64_t asked_ns = world.now_ns;
 
-		begin_anew(&s->pupils[0], 8);
-		while (world.n_passes == n_before)
+		for (uint32_t k = 0; k < n; k++)
+			begin_anew(&s->pupils[k], 8);
+		while (world.n_passes == n_before) {
+			sched_heard(s->pupils[n].c.session, world.now_ns);
 			go_for(s, ROUND_NS);
+		}
 		waited_ns += world.now_ns - asked_ns - ROUND_NS;
-		while (!has(&s->pupils[0]))
-			go_for(s, ROUND_NS);
+		go_till_all_have(s);
 	}
 	assert_true(waited_ns > 0);
 	assert_true((double)waited_ns <= 0.05 * (double)(world.now_ns - since_ns));
 	school_free(s);
+}
+
+static void who_begin_for_themselves_wait_seldom(void **state)
+{
+	(void)state;
+	begin_for_themselves(1);
+	begin_for_themselves(2);
+	begin_for_themselves(N - 1);
 }
 
 /* No session but his has the model; or all have something to wait for. */
@@ -522,7 +532,7 @@ int main(void)
 		cmocka_unit_test(who_is_about_to_begin_goes_with_who_does),
 		cmocka_unit_test(who_fills_a_pass_waits_for_nobody),
 		cmocka_unit_test(who_never_begins_keeps_nobody_waiting_for_long),
-		cmocka_unit_test(who_begins_alone_waits_seldom),
+		cmocka_unit_test(who_begin_for_themselves_wait_seldom),
 		cmocka_unit_test(whom_nobody_can_join_waits_for_nobody),
 		cmocka_unit_test(who_goes_on_does_not_wait_for_newcomers),
 		cmocka_unit_test(first_tokens_behind_prompts_go_together),

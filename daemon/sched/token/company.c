@@ -251,7 +251,7 @@ void company_charge(struct passes *p)
 		charge_absent(p, &company, (double)(end_ns - company.since_ns) / n_absent);
 	else if (last && others_are_ready(&company, last))
 		turn_take(p->core, last, (double)(end_ns - company.since_ns));
-	else if (company.n_ready == 1)
+	else if (company.last_ns <= company.since_ns)
 		p->alone_until_ns = end_ns + ALONE_TIMES * (end_ns - company.since_ns);
 }
 

@@ -34,7 +34,7 @@ struct passes {
 	uint64_t last_ns; /* when the last one ended */
 	const struct sched_model *last_model; /* its; NULL: gone */
 	uint64_t held_until_ns; /* the next one is to wait for company until then; 0: not */
-	uint64_t alone_until_ns; /* newcomers do not wait for others: one has in vain */
+	uint64_t alone_until_ns; /* newcomers do not wait for others: some have in vain */
 	struct pass_candidate *candidates; /* owned, grows */
 	uint32_t n_candidates, candidates_room;
 	bool first_prompt; /* the prompt that is taken is the pass's first */
