@@ -3,8 +3,8 @@
  *
  * The connection keeps them in an array that is sorted by address; they do not overlap, so that an
  * address is in the last that begins at or before it, or in none. Each reference keeps the memory
- * mapped and the connection's shell alive; the library has one until the arena is freed. Of the
- * device's memory the handle is closed before the daemon hears that it may free it.
+ * mapped and the connection's shell alive; the library has one until the arena is freed. The
+ * device's memory is unmapped before the daemon hears that it may free it.
  */
 #include "arena.h"
 
@@ -123,8 +123,8 @@ void coppice_arena_ref(struct coppice_arena *arena)
 	atomic_fetch_add_explicit(&arena->n_refs, 1, memory_order_relaxed);
 }
 
-/* The last one's. Device memory is freed when the daemon hears of it: nobody may have it open
- * then. */
+/* The last one's. Device memory counts for nobody once the daemon hears of it: it is not mapped
+ * here any more then. */
 static void destroy(struct coppice_arena *arena)
 {
 	struct coppice *c = arena->c;
