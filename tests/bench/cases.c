@@ -78,12 +78,17 @@ static int read_levels(const json_t *entry, struct workload_spec *spec)
 {
 	const char *name = json_string_value(json_object_get(entry, "name"));
 	uint32_t nodes[LEVELS_MAX], tokens[LEVELS_MAX];
-	uint32_t n = read_array(json_object_get(entry, "nodes"), nodes);
+	uint32_t n = read_array(json_object_get(entry, "nodes"), nodes),
+		 n_new = read_number(entry, "new_tokens");
+	int r;
 
 	if (!name || n == 0 || read_array(json_object_get(entry, "lengths"), tokens) != n)
 		return -EINVAL;
 	snprintf(spec->name, sizeof(spec->name), "%s", name);
-	return workload_spec_levels(spec, nodes, tokens, n);
+	r = workload_spec_levels(spec, nodes, tokens, n);
+	if (n_new)
+		spec->n_new = n_new;
+	return r ? r : spec->n_new > tokens[n - 1] ? -EINVAL : 0;
 }
 
 int case_read(const json_t *entry, const struct case_options *o, struct workload_spec *ret)
@@ -94,8 +99,7 @@ int case_read(const json_t *entry, const struct case_options *o, struct workload
 	*ret = (struct workload_spec){.shape = shape_make(q, kv, dim, o)};
 	if (!dim || !q || !kv)
 		return -EINVAL;
-	return json_object_get(entry, "new_tokens") ? read_chunk(entry, ret)
-						    : read_levels(entry, ret);
+	return json_object_get(entry, "nodes") ? read_levels(entry, ret) : read_chunk(entry, ret);
 }
 
 /* ---- built in ------------------------------------------------------------------------------- */
