@@ -108,22 +108,19 @@ __device__ inline void wait_wide_tile(const struct ring<T::slots> &at, uint32_t 
 }
 
 template <typename T>
-__device__ inline void pass_wide_tile(struct ring<T::slots> &at, uint32_t base, uint32_t lane)
+__device__ inline void pass_wide_tile(const struct ring<T::slots> &at, uint32_t base, uint32_t lane)
 {
-	typedef layout<T> in;
-
 	__syncwarp();
 	if (lane < DEVICE_WIDE_KV_TILES)
-		barrier_arrive(base + in::empty + (at.slot + lane) * 8);
-	at = next_wide_tile(at);
+		barrier_arrive(base + layout<T>::empty + (at.slot + lane) * 8);
 }
 
 /*
- * A run of n wide tiles, each in two halves: while the tensor cores multiply Q with the keys of one
- * half, and the weights of the half before with its values, the weights of the half between are
- * made. n is at least 1, and the loop says so: where wgmma could be under way past a loop that is
- * not entered, the compiler puts all of them one after the other. Whether the next wide tile is
- * there is asked long before the answer is needed.
+ * A run of n wide tiles. The products of a tile's values and of the next one's keys go one behind
+ * the other; while weights are made between them, the other warp group has the tensor cores. The
+ * values' come first: the tile's place is free then. Whether the next one is there is asked long
+ * before the answer is needed. Nothing is under way from one time round to the next, which the
+ * compiler would put one after the other.
  */
 template <typename T>
 __device__ inline void fold_run(const struct device_attend &a, const struct warp_tile &w,
@@ -131,41 +128,39 @@ __device__ inline void fold_run(const struct device_attend &a, const struct warp
 				struct warp_state<T> &s)
 {
 	typedef layout<T> in;
-	constexpr uint32_t half_bytes = DEVICE_WIDE_KV_TILES / 2 * T::kv_tile_bytes;
-	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, base = shared_address(shared);
-	half_scores low, high;
+	const struct device_kv_tile *metas = (const struct device_kv_tile *)(shared + in::metas);
+	uint32_t lane = threadIdx.x % 32, base = shared_address(shared);
+	uint32_t rows = base + in::rows + w.block / 4 * 4 * T::rows_stride;
+	wide_scores scores;
 
 	wait_wide_tile<T>(at, base);
-	start_scores<T>(s, low, uniform(base + at.slot * T::kv_tile_bytes));
+	start_scores<T>(rows, base + at.slot * T::kv_tile_bytes, scores);
+	wgmma_wait<0>();
+	registers_fence(scores);
 	do {
-		const struct device_kv_tile *metas =
-			(const struct device_kv_tile *)(shared + in::metas) + at.slot;
-		uint32_t keys = uniform(base + at.slot * T::kv_tile_bytes);
-		uint32_t p[2][HALF_TILE_BLOCKS / 2][4];
-		bool plain = metas->plain_wide >> warp & 1, there;
-		struct ring<T::slots> next = n > 1 ? next_wide_tile(at) : at;
+		struct ring<T::slots> now = at;
+		wide_weights p;
+		bool there;
 
-		start_scores<T>(s, high, keys + half_bytes);
-		there = wide_tile_there<T>(next, base);
-		wgmma_wait<1>();
-		registers_fence(low);
-		weigh_half<T>(a, w, low, metas, plain, s, p[0]);
-		start_values<T>(s, p[0], keys);
-		wgmma_wait<0>();
-		registers_fence(high);
-		registers_fence(s.o);
+		at = next_wide_tile(at);
+		there = n == 1 || wide_tile_there<T>(at, base);
+		weigh_wide<T>(a, w, scores, metas + now.slot, s, p);
+		if (!there)
+			wait_wide_tile<T>(at, base);
+		start_values<T>(s, p, base + now.slot * T::kv_tile_bytes);
 		if (n > 1) {
-			if (!there)
-				wait_wide_tile<T>(next, base);
-			start_scores<T>(s, low, uniform(base + next.slot * T::kv_tile_bytes));
+			start_scores<T>(rows, base + at.slot * T::kv_tile_bytes, scores);
+			wgmma_wait<1>();
+		} else {
+			wgmma_wait<0>();
 		}
-		weigh_half<T>(a, w, high, metas + DEVICE_WIDE_KV_TILES / 2, plain, s, p[1]);
-		start_values<T>(s, p[1], keys + half_bytes);
-		wgmma_wait<0>();
-		registers_fence(low);
 		registers_fence(s.o);
-		pass_wide_tile<T>(at, base, lane);
+		pass_wide_tile<T>(now, base, lane);
+		wgmma_wait<0>();
+		registers_fence(scores);
 	} while (--n);
+	/* whose registers were the scores' */
+	load_q<T>(s.rows, lane, s);
 }
 
 /* The run that begins here: returns how many KV tiles it has. */
@@ -184,6 +179,7 @@ __device__ inline uint32_t compute_run_of(const struct device_attend &a, const s
 	for (uint32_t i = 0; i < run; i++) {
 		wait_wide_tile<T>(at, base);
 		pass_wide_tile<T>(at, base, threadIdx.x % 32);
+		at = next_wide_tile(at);
 	}
 	return run * DEVICE_WIDE_KV_TILES;
 }
@@ -233,6 +229,7 @@ __device__ inline void compute_work_tile(const struct device_attend &a, const st
 	typedef layout<T> in;
 	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, base = shared_address(shared);
 	struct warp_tile w = {work.work_tile, work.head};
+	bool wide = w.work_tile.flags & DEVICE_WORK_TILE_WIDE;
 	struct warp_state<T> s;
 
 	if (index == 0)
@@ -244,23 +241,25 @@ __device__ inline void compute_work_tile(const struct device_attend &a, const st
 	clear_state(s);
 	if (index == 0) {
 		copy_wait();
+		fence_async();
 		named_barrier(COMPUTE_BARRIER, DEVICE_WARPS * 32);
 	} else {
 		barrier_wait(base + in::rows_full, (index - 1) & 1);
+		fence_async();
 	}
 	load_q<T>(base + in::rows + w.block * T::rows_stride, lane, s);
-	if (w.n_splits == 1 && T::keeps_q)
+	if (w.n_splits == 1 && T::keeps_q && !wide)
 		pass_slot(base + in::rows_empty, lane);
-	if (w.work_tile.flags & DEVICE_WORK_TILE_WIDE)
+	if (wide)
 		compute_align<T>(at, base, lane);
 	CLOCK_MARK(a, CLOCK_Q, 0);
 	compute_kv_tiles<T>(a, w, at, shared, s);
 	CLOCK_MARK(a, CLOCK_FOLDED, 0);
 	sum_quads(s);
 	if (w.n_splits == 1) {
-		finish_alone<T>(a, w, lane, s);
-		if (!T::keeps_q)
+		if (!T::keeps_q || wide)
 			pass_slot(base + in::rows_empty, lane);
+		finish_alone<T>(a, w, lane, s);
 		return;
 	}
 	finish_shared<T>(a, w, shared, s);

@@ -31,6 +31,7 @@ template <typename T> struct fetch {
 	uint32_t lane;
 	struct ring<T::slots> at;
 	bool again; /* the ring has been gone round */
+	bool begun; /* something was asked for */
 	uint32_t early; /* KV tiles that may still be asked for before the first work tile's Q is */
 
 	__device__ void step(uint32_t n)
@@ -150,8 +151,10 @@ __device__ inline uint32_t free_slots(struct fetch<T> &f, uint32_t base, uint32_
 	struct ring<T::slots> to = f.at.ahead(ahead);
 	bool free;
 
-	if (f.early == KV_TILES_BEFORE_Q)
-		return min(n, min(T::slots, KV_TILES_BEFORE_Q));
+	if (!f.begun) {
+		f.begun = true;
+		return min(n, min(T::slots, f.early));
+	}
 	if (f.early == 0)
 		await_q(f);
 	barrier_wait(base + at::empty + f.at.slot * 8, f.at.parity ^ 1);
@@ -248,8 +251,11 @@ __device__ inline void fetch_work_tile(struct fetch<T> &f, const struct device_w
 	const uint4 *sources = (const uint4 *)f.a->sources + work_tile.kv_tile;
 	uint4 mine = first;
 
-	if (work_tile.flags & DEVICE_WORK_TILE_WIDE)
+	if (work_tile.flags & DEVICE_WORK_TILE_WIDE) {
 		fetch_align<T>(f);
+		if (!f.begun)
+			f.early = DEVICE_WIDE_KV_TILES;
+	}
 	for (uint32_t done = 0, n = DEVICE_FIRST_KV_TILES; done < work_tile.n_kv_tiles;
 	     done += n, n = 32) {
 		uint4 next = make_uint4(0, 0, 0, 0);
@@ -335,7 +341,7 @@ __device__ void fetch_run(const struct device_attend &a, char *shared, struct en
 {
 	typedef layout<T> at;
 	struct fetch<T> f = {
-		&a, shared, threadIdx.x % 32, {0, 0}, false, KV_TILES_BEFORE_Q
+		&a, shared, threadIdx.x % 32, {0, 0}, false, false, KV_TILES_BEFORE_Q
 	};
 	uint32_t ticket = blockIdx.x, base = shared_address(shared);
 	bool waited = false;
@@ -424,7 +430,7 @@ __device__ inline void q_work_tile(const struct device_attend &a, const struct w
 		uint64_t from = q ? q + (head * T::qk + chunk * 8) * 2 : (uint64_t)a.rows;
 
 		copy_some_16(rows + row / DEVICE_BLOCK_ROWS * T::rows_stride +
-				     in_block * T::qk * 2 + ((chunk ^ kv_swizzle(T::qk, row)) << 4),
+				     q_chunk_offset<T>(in_block, chunk),
 			     (const void *)from, q ? 16 : 0);
 	}
 }

@@ -15,6 +15,8 @@
 #if __CUDA_ARCH__ >= 800
 
 #define MAX_SLACK 8.0f /* powers of 2: weights up to 256 lose nothing in fp16 */
+/* A lane's weights of a row together: of more, one may be more than fp16 has. */
+#define MOST_WEIGHTS 32768.0f
 
 /* What a warp knows of its work tile. Lane i < 16 holds what concerns row i of the block as a whole
  * (mine_*). */
@@ -48,8 +50,7 @@ __device__ inline void load_q_columns(uint32_t (&q)[4], uint32_t rows, uint32_t 
 {
 	uint32_t row = lane % DEVICE_BLOCK_ROWS;
 
-	load_matrix(q,
-		    rows + row * T::qk * 2 + (((2 * k + lane / 16) ^ kv_swizzle(T::qk, row)) << 4));
+	load_matrix(q, rows + q_chunk_offset<T>(row, 2 * k + lane / 16));
 }
 
 /* Keys of the KV block that the lane's row i sees end here. */
@@ -201,18 +202,20 @@ __device__ inline float max_or_zero(float max)
 
 /* Weights of two KV blocks, first and the next, in fragments of A; the sums grow by them. */
 template <typename T, uint32_t N>
-__device__ inline void weigh(struct warp_state<T> &s, float (&scores)[N][4], uint32_t first,
-			     float scale_log2, const float (&low)[2], uint32_t (&p)[4])
+__device__ inline void weigh(const float (&scores)[N][4], uint32_t first, float scale_log2,
+			     const float (&low)[2], float (&sum)[2], uint32_t (&p)[4])
 {
 #pragma unroll
 	for (uint32_t j = first; j < first + 2; j++) {
+		float weights[4];
+
 #pragma unroll
 		for (uint32_t i = 0; i < 4; i++)
-			scores[j][i] = exp2_fast(fmaf(scores[j][i], scale_log2, -low[i / 2]));
-		s.sum[0] += scores[j][0] + scores[j][1];
-		s.sum[1] += scores[j][2] + scores[j][3];
-		p[(j - first) * 2] = T::dtype::pack(scores[j][0], scores[j][1]);
-		p[(j - first) * 2 + 1] = T::dtype::pack(scores[j][2], scores[j][3]);
+			weights[i] = exp2_fast(fmaf(scores[j][i], scale_log2, -low[i / 2]));
+		sum[0] += weights[0] + weights[1];
+		sum[1] += weights[2] + weights[3];
+		p[(j - first) * 2] = T::dtype::pack(weights[0], weights[1]);
+		p[(j - first) * 2 + 1] = T::dtype::pack(weights[2], weights[3]);
 	}
 }
 
@@ -269,7 +272,7 @@ __device__ inline void fold_kv_tile(const struct device_attend &a, const struct 
 	low[1] = max_or_zero(s.max[1]);
 #pragma unroll
 	for (uint32_t t = 0; t < DEVICE_KV_TILE_BLOCKS / 2; t++)
-		weigh<T>(s, scores, 2 * t, a.shape.scale_log2, low, p[t]);
+		weigh<T>(scores, 2 * t, a.shape.scale_log2, low, s.sum, p[t]);
 #pragma unroll
 	for (uint32_t n = 0; n < T::v / 16; n++) {
 		uint32_t from = kv_tile.at + T::key_bytes + lane / 8 % 2 * kv_block_bytes +
@@ -288,67 +291,80 @@ __device__ inline void fold_kv_tile(const struct device_attend &a, const struct 
 
 #ifdef WGMMA
 #define WIDE_TILE_BLOCKS (DEVICE_WIDE_KV_TILES * DEVICE_KV_TILE_BLOCKS)
-#define HALF_TILE_BLOCKS (WIDE_TILE_BLOCKS / 2)
 
-typedef float half_scores[HALF_TILE_BLOCKS][4];
+typedef float wide_scores[WIDE_TILE_BLOCKS][4];
+typedef uint32_t wide_weights[WIDE_TILE_BLOCKS / 2][4];
 
-/* Where columns 16 k and on of the keys begin. */
+/* Where columns 16 k and on of keys begin, and of Q. */
 template <typename T> __device__ constexpr uint32_t key_step(uint32_t k)
 {
 	return kv_chunk_offset(T::qk, 0, 2 * k);
 }
 
-/* Scores of half a wide tile, which begins at the shared address, a uniform one; started. */
+/* Scores of a warp group's rows, whose Q begins at that shared address, and of the wide tile at the
+ * other; started. */
 template <typename T>
-__device__ inline void start_scores(const struct warp_state<T> &s, half_scores &scores, uint32_t at)
+__device__ inline void start_scores(uint32_t rows, uint32_t at, wide_scores &scores)
 {
-	uint64_t keys = wgmma_matrix<kv_atom_values(T::qk)>(at, 16, T::kv_block_bytes);
+	uint64_t q = wgmma_matrix<kv_atom_values(T::qk)>(uniform(rows), 16, T::rows_stride / 2);
+	uint64_t keys = wgmma_matrix<kv_atom_values(T::qk)>(uniform(at), 16, T::kv_block_bytes);
 
 	wgmma_begin();
 #pragma unroll
 	for (uint32_t k = 0; k < T::qk / 16; k++)
-		T::dtype::template multiply_wide<0>(scores, s.q[k],
-						    wgmma_behind(keys, key_step<T>(k)), k != 0);
+		T::dtype::multiply_shared(scores, wgmma_behind(q, key_step<T>(k)),
+					  wgmma_behind(keys, key_step<T>(k)), k != 0);
 	wgmma_commit();
 }
 
-/* Weights times values of half a wide tile; started. */
+/* Weights times values of the wide tile at that shared address; started. */
 template <typename T>
-__device__ inline void start_values(struct warp_state<T> &s,
-				    const uint32_t (&p)[HALF_TILE_BLOCKS / 2][4], uint32_t at)
+__device__ inline void start_values(struct warp_state<T> &s, const wide_weights &p, uint32_t at)
 {
 	constexpr uint32_t kv_block_bytes = T::kv_block_bytes;
-	uint64_t values = wgmma_matrix<kv_atom_values(T::v)>(at + T::key_bytes, kv_atom_bytes(T::v),
-							     kv_block_bytes);
+	uint64_t values = wgmma_matrix<kv_atom_values(T::v)>(uniform(at) + T::key_bytes,
+							     kv_atom_bytes(T::v), kv_block_bytes);
 
 	wgmma_begin();
 #pragma unroll
-	for (uint32_t t = 0; t < HALF_TILE_BLOCKS / 2; t++)
+	for (uint32_t t = 0; t < WIDE_TILE_BLOCKS / 2; t++)
 		T::dtype::template multiply_wide<1>(s.o, p[t],
 						    wgmma_behind(values, t * 2 * kv_block_bytes),
 						    true);
 	wgmma_commit();
 }
 
-/* From scores of half a wide tile to weights. What was started before these scores is complete when
- * this returns. */
+/*
+ * From scores of a wide tile to weights. Where all rows have a maximum it is near enough as long as
+ * its weights together are not too many: so the sums are looked at, not the scores, and no weight
+ * waits for a maximum. Else, and where the sums are too large, it is raised, and the weights are
+ * made anew.
+ */
 template <typename T>
-__device__ inline void weigh_half(const struct device_attend &a, const struct warp_tile &w,
-				  half_scores &scores, const struct device_kv_tile *metas,
-				  bool plain, struct warp_state<T> &s,
-				  uint32_t (&p)[HALF_TILE_BLOCKS / 2][4])
+__device__ inline void weigh_wide(const struct device_attend &a, const struct warp_tile &w,
+				  wide_scores &scores, const struct device_kv_tile *metas,
+				  struct warp_state<T> &s, wide_weights &p)
 {
-	float low[2];
+	float low[2], sum[2];
+	bool raise;
 
 	change_scores<T>(scores, a.shape.scale_log2);
-	if (!plain)
+	if (!(metas->plain_wide >> threadIdx.x / 32 & 1))
 		mask_kv_blocks(scores, metas, w);
-	raise_max<T>(s, scores, a.shape.scale_log2);
-	low[0] = max_or_zero(s.max[0]);
-	low[1] = max_or_zero(s.max[1]);
+	raise = __any_sync(~0u, s.max[0] == -INFINITY || s.max[1] == -INFINITY);
+	do {
+		if (raise)
+			raise_max<T>(s, scores, a.shape.scale_log2);
+		low[0] = max_or_zero(s.max[0]);
+		low[1] = max_or_zero(s.max[1]);
+		sum[0] = sum[1] = 0;
 #pragma unroll
-	for (uint32_t t = 0; t < HALF_TILE_BLOCKS / 2; t++)
-		weigh<T>(s, scores, 2 * t, a.shape.scale_log2, low, p[t]);
+		for (uint32_t t = 0; t < WIDE_TILE_BLOCKS / 2; t++)
+			weigh<T>(scores, 2 * t, a.shape.scale_log2, low, sum, p[t]);
+		raise = __any_sync(~0u, sum[0] > MOST_WEIGHTS || sum[1] > MOST_WEIGHTS);
+	} while (raise);
+	s.sum[0] += sum[0];
+	s.sum[1] += sum[1];
 }
 #endif
 #endif

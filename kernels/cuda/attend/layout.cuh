@@ -2,9 +2,9 @@
  * layout.cuh - what lies where in a block's shared memory, and who the block's warps are.
  *
  *   ring    KV tiles on their way from memory to the warps that compute, each with its meta
- *   rows    a part for each warp: Q of row block w on the way in (16-byte chunk c of row r at c ^
- *           (r mod 8)), where several warps share a row block 64 columns of warp w's sums on the
- *           way out: who writes them is past its Q
+ *   rows    a part for each warp: Q of row block w on the way in, and as long as wide tiles read it
+ *           there, 8 rows as the pool has those of keys; where several warps share a row block 64
+ *           columns of warp w's sums on the way out: who writes them is past its Q
  *   sums    of each warp's rows, when a work tile ends; before it begins, where Q of its
  *           tokens lies
  *   work    what entry comes next, from the fetching warp to all others
@@ -21,7 +21,8 @@
 #define WARPS 12u
 #define Q_WARPS (WARPS - DEVICE_WARPS - 1)
 #define THREADS (WARPS * 32)
-/* Of KV, asked for before the block's first Q: no more than keeps memory busy. */
+/* Of KV, asked for before the block's first Q: no more than keeps memory busy, and a wide tile where
+ * there are some. */
 #define KV_TILES_BEFORE_Q 6u
 
 /* Named; those who compute have 1 to 7 for what concerns a row block. */
@@ -66,6 +67,12 @@ template <typename T, uint32_t SLOTS = T::slots> struct layout {
 				       SLOTS * (sizeof(struct device_kv_tile) + 16),
 		      "what the number of slots was found by");
 };
+
+/* Where chunk c of a row of a row block lies in its Q. */
+template <typename T> __device__ inline uint32_t q_chunk_offset(uint32_t row, uint32_t chunk)
+{
+	return row / 8 * (T::rows_stride / 2) + kv_chunk_offset(T::qk, row % 8, chunk);
+}
 
 /* Row of a row block to token of the work tile; the block's last rows may have none. inverse: 65536
  * / heads of a row + 1. */
