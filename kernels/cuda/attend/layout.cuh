@@ -21,8 +21,8 @@
 #define WARPS 12u
 #define Q_WARPS (WARPS - DEVICE_WARPS - 1)
 #define THREADS (WARPS * 32)
-/* Of KV, asked for before the block's first Q: no more than keeps memory busy, and a wide tile where
- * there are some. */
+/* Of KV, asked for before the block's first Q: no more than keeps memory busy, and a wide tile
+ * where there are some. */
 #define KV_TILES_BEFORE_Q 6u
 
 /* Named; those who compute have 1 to 7 for what concerns a row block. */
