@@ -13,7 +13,8 @@
  *
  * Where a step is says core/lane.h. Folders are in the order of its way, and each knows those
  * before it alone: core (what all need), seq (a lane's sequences and completions), step (entries,
- * checks, ends), run (batches), long (attention that is streamed), verbs (requests), this file.
+ * checks, ends), run (batches), token (passes of programs), long (attention that is streamed),
+ * verbs (requests), this file.
  */
 #include "sched.h"
 
