@@ -96,6 +96,15 @@ def test_a_lane_closed_under_a_wait(claimed: coppice.Sequence) -> None:
         claimed.state()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell that begins the tests in its background has them ignore the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_signal_ends_a_wait(claimed: coppice.Sequence) -> None:
     threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
     begin = time.monotonic()
