@@ -243,76 +243,84 @@ static void one_who_asks_for_less_takes_nothing_from_who_asks_for_more(void **st
 	assert_in_range(ledger.all_bytes, 100, 200);
 }
 
+/* ---- a scheduler and weights, of one ledger -------------------------------------------------- */
+
+struct both {
+	struct ledger ledger;
+	struct weights_table *table;
+	struct harness h;
+	struct client c;
+};
+
+/* max_seqs 0: as many as usual. */
+static void both_begin(struct both *b, uint32_t n_extents, uint32_t max_seqs)
+{
+	b->ledger = (struct ledger){.max_bytes = n_extents * EXTENT};
+	fixture_ledger = &b->ledger;
+	b->table = fixture_table_of(fixture_coppiced, 16 * MIB, 30000);
+	harness_init(&b->h);
+	if (max_seqs)
+		b->h.config.max_seqs = max_seqs;
+	harness_start(&b->h);
+	sched_share_ledger(b->h.sched, &b->ledger);
+	client_start(&b->c, &b->h, 1, &shape, ARENA);
+}
+
+static void both_end(struct both *b)
+{
+	client_end(&b->c);
+	weights_table_end_loads(b->table);
+	harness_stop(&b->h);
+	weights_table_free(b->table);
+	fixture_ledger = NULL;
+}
+
 /* Of eight MiB KV has six that nobody uses, and weights need three. */
 static void kv_that_nobody_uses_makes_room_for_weights(void **state)
 {
-	struct ledger ledger = {.max_bytes = 4 * EXTENT};
-	struct weights_table *table;
 	struct weights *weights;
-	struct harness h;
-	struct client c;
+	struct both b;
 	uint64_t seq;
 	int fd;
 
 	(void)state;
-	fixture_ledger = &ledger;
-	table = fixture_table_of(fixture_coppiced, 16 * MIB, 30000);
-	harness_init(&h);
-	harness_start(&h);
-	sched_share_ledger(h.sched, &ledger);
-	client_start(&c, &h, 1, &shape, ARENA);
-	compute_extents(&c, 0, 3, &seq);
+	both_begin(&b, 4, 0);
+	compute_extents(&b.c, 0, 3, &seq);
 	fd = fixture_open(fixture_file_of("a", 3072));
-	fixture_expect_failure(fixture_begin(table, ALICE, &fd, 1), -ENOSPC, "KV has");
-	assert_int_equal(ledger.of[LEDGER_KV], 3 * EXTENT);
-	assert_int_equal(client_close(&c, seq), 0);
-	weights = fixture_load(table, ALICE, fixture_path("a"));
+	fixture_expect_failure(fixture_begin(b.table, ALICE, &fd, 1), -ENOSPC, "KV has");
+	assert_int_equal(b.ledger.of[LEDGER_KV], 3 * EXTENT);
+	assert_int_equal(client_close(&b.c, seq), 0);
+	weights = fixture_load(b.table, ALICE, fixture_path("a"));
 	fixture_expect_ready(weights);
-	assert_int_equal(ledger.of[LEDGER_WEIGHTS], 3 * MIB);
-	assert_in_range(ledger.of[LEDGER_KV], 0, 2 * EXTENT);
+	assert_int_equal(b.ledger.of[LEDGER_WEIGHTS], 3 * MIB);
+	assert_in_range(b.ledger.of[LEDGER_KV], 0, 2 * EXTENT);
 	weights_unref(weights);
 	close(fd);
-	client_end(&c);
-	weights_table_end_loads(table);
-	harness_stop(&h);
-	weights_table_free(table);
-	fixture_ledger = NULL;
+	both_end(&b);
 }
 
 /* Of ten MiB KV has six in use and two idle; with those weights would have four. */
 static void what_does_not_help_stays(void **state)
 {
 	static uint32_t ids[EXTENT_TOKENS];
-	struct ledger ledger = {.max_bytes = 5 * EXTENT};
-	struct weights_table *table;
 	struct store_match match;
-	struct harness h;
-	struct client c;
+	struct both b;
 	uint64_t used, idle;
 	int fd;
 
 	(void)state;
-	fixture_ledger = &ledger;
-	table = fixture_table_of(fixture_coppiced, 16 * MIB, 30000);
-	harness_init(&h);
-	harness_start(&h);
-	sched_share_ledger(h.sched, &ledger);
-	client_start(&c, &h, 1, &shape, ARENA);
-	compute_extents(&c, 0, 3, &used);
-	compute_extents(&c, 7, 1, &idle);
-	assert_int_equal(client_close(&c, idle), 0);
+	both_begin(&b, 5, 0);
+	compute_extents(&b.c, 0, 3, &used);
+	compute_extents(&b.c, 7, 1, &idle);
+	assert_int_equal(client_close(&b.c, idle), 0);
 	fd = fixture_open(fixture_file_of("a", 5 * 1024));
-	fixture_expect_failure(fixture_begin(table, ALICE, &fd, 1), -ENOSPC, "KV has");
+	fixture_expect_failure(fixture_begin(b.table, ALICE, &fd, 1), -ENOSPC, "KV has");
 	for (uint32_t i = 0; i < EXTENT_TOKENS; i++)
 		ids[i] = 7 + i;
-	assert_int_equal(client_open(&c, ids, EXTENT_TOKENS, &idle, &match), 0);
+	assert_int_equal(client_open(&b.c, ids, EXTENT_TOKENS, &idle, &match), 0);
 	assert_int_equal(match.cached, EXTENT_TOKENS - 1);
 	close(fd);
-	client_end(&c);
-	weights_table_end_loads(table);
-	harness_stop(&h);
-	weights_table_free(table);
-	fixture_ledger = NULL;
+	both_end(&b);
 }
 
 #define PAGE 32u
@@ -339,34 +347,21 @@ static void leave_part_of_a_page(struct client *c, uint32_t first)
 /* All of it is older than what frees extents. */
 static void room_is_made_though_much_of_what_goes_frees_nothing(void **state)
 {
-	struct ledger ledger = {.max_bytes = 5 * EXTENT};
-	struct weights_table *table;
 	struct weights *weights;
-	struct harness h;
-	struct client c;
+	struct both b;
 	uint64_t seq;
 
 	(void)state;
-	fixture_ledger = &ledger;
-	table = fixture_table_of(fixture_coppiced, 16 * MIB, 30000);
-	harness_init(&h);
-	h.config.max_seqs = PARTS + 1;
-	harness_start(&h);
-	sched_share_ledger(h.sched, &ledger);
-	client_start(&c, &h, 1, &shape, ARENA);
+	both_begin(&b, 5, PARTS + 1);
 	for (uint32_t i = 0; i < PARTS; i++)
-		leave_part_of_a_page(&c, 1000000 + 100 * i);
-	compute_extents(&c, 0, 3, &seq);
-	assert_int_equal(client_close(&c, seq), 0);
-	assert_int_equal(ledger.of[LEDGER_KV], 5 * EXTENT);
-	weights = fixture_load(table, ALICE, fixture_file_of("a", 3072));
+		leave_part_of_a_page(&b.c, 1000000 + 100 * i);
+	compute_extents(&b.c, 0, 3, &seq);
+	assert_int_equal(client_close(&b.c, seq), 0);
+	assert_int_equal(b.ledger.of[LEDGER_KV], 5 * EXTENT);
+	weights = fixture_load(b.table, ALICE, fixture_file_of("a", 3072));
 	fixture_expect_ready(weights);
 	weights_unref(weights);
-	client_end(&c);
-	weights_table_end_loads(table);
-	harness_stop(&h);
-	weights_table_free(table);
-	fixture_ledger = NULL;
+	both_end(&b);
 }
 
 static int run(void)

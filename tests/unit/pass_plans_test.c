@@ -116,6 +116,21 @@ static void go_for_all(struct school *s)
 			go_round(s);
 }
 
+/* Asks no more, and has what it asked for. */
+static void stop(struct school *s, struct pupil *p)
+{
+	p->again = 0;
+	while (!has(p))
+		go_round(s);
+}
+
+static void stop_all(struct school *s)
+{
+	for (uint32_t i = 0; i < N; i++)
+		s->pupils[i].again = 0;
+	go_for_all(s);
+}
+
 static void a_plan_that_ends_is_followed_by_one_made_meanwhile(void **state)
 {
 	struct school *s = school_of_n(16);
@@ -155,9 +170,7 @@ static void first_tokens_go_by_a_plan_made_meanwhile(void **state)
 	uint64_t before;
 
 	(void)state;
-	for (uint32_t i = 0; i < N; i++)
-		s->pupils[i].again = 0;
-	go_for_all(s);
+	stop_all(s);
 	before = n_made_in_passes(s);
 	for (uint32_t i = 0; i < N; i++)
 		ask(&s->pupils[i], PROMPT);
@@ -194,9 +207,7 @@ static void who_is_late_for_a_pass_has_his_row_in_it(void **state)
 	uint64_t before;
 
 	(void)state;
-	for (uint32_t i = 0; i < N; i++)
-		s->pupils[i].again = 0;
-	go_for_all(s);
+	stop_all(s);
 	before = n_made_in_passes(s);
 	for (uint32_t token = 0; token < 20; token++) {
 		for (uint32_t i = 0; i < N; i++)
@@ -220,9 +231,7 @@ static void who_stays_away_has_no_row_for_long(void **state)
 	uint64_t before;
 
 	(void)state;
-	last->again = 0;
-	while (!has(last))
-		go_round(s);
+	stop(s, last);
 	before = n_made_in_passes(s);
 	go_slowly(s, 1);
 	assert_int_equal(s->h.sched->passes.job.n_absent, 1);
@@ -299,9 +308,7 @@ static void who_joins_and_leaves_makes_few_tokens_longer(void **state)
 		last = next;
 		n = time_tokens(s, &s->pupils[0], world.now_ns + (uint64_t)(1000 * MS), times_ns,
 				n);
-		last->again = 0;
-		while (!has(last))
-			go_round(s);
+		stop(s, last);
 	}
 	qsort(times_ns, n, sizeof(*times_ns), by_length);
 	assert_true(times_ns[n - 1] > 1.3 * times_ns[n / 2]);

@@ -130,26 +130,34 @@ static int add_absent_row(struct passes *p, const struct step_part *part)
 	return 0;
 }
 
-/* In the order of the job's parts. */
+/* Of those from part n on, up to the next one that has come. */
+static int add_absent_rows(struct passes *p, uint32_t *n)
+{
+	int r = 0;
+
+	for (; *n < p->job.n_parts && p->job.parts[*n]->n_new == 0 && r == 0; ++*n)
+		r = add_absent_row(p, p->job.parts[*n]);
+	return r;
+}
+
+/* In the order of the job's parts, which is that of lanes and their parts. */
 static int collect_rows(struct passes *p)
 {
 	const struct batch_job *job = &p->job;
 	uint32_t n = 0;
-	int r = 0;
+	int r;
 
 	p->rows = (struct program_rows){0};
+	r = add_absent_rows(p, &n);
 	for (uint32_t i = 0; i < job->n_lanes; i++)
 		for (uint32_t j = 0; j < job->lanes[i]->step.n_parts && r == 0; j++) {
 			if (job->lanes[i]->step.parts[j].n_new == 0)
 				continue;
-			for (; job->parts[n]->n_new == 0 && r == 0; n++)
-				r = add_absent_row(p, job->parts[n]);
-			if (r == 0)
-				r = add_rows(p, job->lanes[i], j);
+			r = add_rows(p, job->lanes[i], j);
 			n++;
+			if (r == 0)
+				r = add_absent_rows(p, &n);
 		}
-	for (; n < job->n_parts && r == 0; n++)
-		r = add_absent_row(p, job->parts[n]);
 	p->rows.ids = p->ids;
 	p->rows.positions = p->positions;
 	p->rows.wanted = p->wanted;
