@@ -172,12 +172,10 @@ static int tell_truth(uint64_t number)
 static bool has_signals_as_usual(void)
 {
 	struct sigaction pipe;
-	sigset_t blocked, none;
+	sigset_t blocked;
 
-	sigemptyset(&none);
-	return sigprocmask(SIG_SETMASK, NULL, &blocked) == 0 &&
-	       !memcmp(&blocked, &none, sizeof(none)) && sigaction(SIGPIPE, NULL, &pipe) == 0 &&
-	       pipe.sa_handler == SIG_DFL;
+	return sigprocmask(SIG_SETMASK, NULL, &blocked) == 0 && sigisemptyset(&blocked) &&
+	       sigaction(SIGPIPE, NULL, &pipe) == 0 && pipe.sa_handler == SIG_DFL;
 }
 
 static int lie_run(const char *lie)
