@@ -1,16 +1,17 @@
 /*
  * room.c - who may have room for weights, and which weights go for it.
  *
- * What a load needs is booked under the table's lock first, so that two loads never have the same
- * room; the memory itself is taken and given back outside it, by the threads that load. What nobody
- * refers to goes, the longest unused first: a user's own for the user's limit, anybody's for that
- * of all and for what KV has left.
+ * Booked is what the backend takes, in whole grains. What a load needs is booked under the table's
+ * lock first, so that two loads never have the same room; the memory itself is taken and given back
+ * outside it, by the threads that load. What nobody refers to goes, the longest unused first: a
+ * user's own for the user's limit, anybody's for that of all and for what KV has left.
  */
 #include "table.h"
 
 #include "daemon/base/log.h"
 #include "daemon/base/units.h"
 
+#include "kernels/arith.h"
 #include "kernels/say.h"
 
 #include <errno.h>
@@ -29,6 +30,14 @@ static uint64_t booked(const struct weights_table *table, const uid_t *domain)
 		if (!domain || weights->domain == *domain)
 			bytes += weights->content.bytes + weights->scratch_bytes;
 	return bytes;
+}
+
+/* The same, and so many more: would that be beyond the limit? */
+static bool is_beyond(const struct weights_table *table, const uid_t *domain, uint64_t bytes)
+{
+	uint64_t max = domain ? table->config.domain_max_bytes : table->config.max_bytes;
+
+	return bytes > max || booked(table, domain) > max - bytes;
 }
 
 /* Under the lock: what nobody refers to and was used the longest ago, of a domain or of all. */
@@ -59,19 +68,17 @@ static bool has_too_many_idle(const struct weights_table *table, uid_t domain)
 static int make_room(const struct weights *weights, uint64_t bytes, struct weights_list *ret_go)
 {
 	struct weights_table *table = weights->home;
-	const struct weights_config *c = &table->config;
 	const uid_t *domain = &weights->domain;
 	struct weights *idle;
 
-	while ((booked(table, domain) + bytes > c->domain_max_bytes ||
-		has_too_many_idle(table, *domain)) &&
+	while ((is_beyond(table, domain, bytes) || has_too_many_idle(table, *domain)) &&
 	       (idle = idle_take(table, domain)))
 		TAILQ_INSERT_TAIL(ret_go, idle, link);
-	while (booked(table, NULL) + bytes > c->max_bytes && (idle = idle_take(table, NULL)))
+	while (is_beyond(table, NULL, bytes) && (idle = idle_take(table, NULL)))
 		TAILQ_INSERT_TAIL(ret_go, idle, link);
-	if (booked(table, domain) + bytes > c->domain_max_bytes)
+	if (is_beyond(table, domain, bytes))
 		return -EDQUOT;
-	return booked(table, NULL) + bytes > c->max_bytes ? -ENOSPC : 0;
+	return is_beyond(table, NULL, bytes) ? -ENOSPC : 0;
 }
 
 /* Out of the table already. */
@@ -155,9 +162,18 @@ static int refuse(const struct weights *weights, uint64_t bytes, int r, char why
 	return r;
 }
 
-int weights_take_room(struct weights *weights, uint64_t bytes)
+/* What the backend takes for them. */
+static uint64_t grains(const struct weights_config *c, uint64_t bytes)
+{
+	uint64_t taken = align_to(max_u64(bytes, 1), c->ops->program->weights_grain);
+
+	return taken >= bytes ? taken : UINT64_MAX;
+}
+
+int weights_take_room(struct weights *weights, uint64_t wanted)
 {
 	const struct weights_config *c = &weights->home->config;
+	uint64_t bytes = grains(c, wanted);
 	int r = book(weights, bytes, &weights->content.bytes);
 
 	if (r == -ENOBUFS && ledger_ask_kv(c->ledger, bytes) == 0)

@@ -40,7 +40,7 @@ struct weights_content {
 	uint32_t n_tensors;
 	struct weights_digest digest; /* of all of them */
 	struct backend_weights *memory; /* owned */
-	uint64_t bytes; /* of memory */
+	uint64_t bytes; /* of memory, as the backend takes it */
 };
 
 struct weights {

@@ -123,6 +123,7 @@ static void cpu_program_cost(struct backend *b, const struct backend_program *pr
 const struct backend_program_ops cpu_program = {
 	.max_rows = MAX_ROWS,
 	.whole_rows = 1,
+	.weights_grain = CPU_WEIGHTS_GRAIN,
 	.weights_new = cpu_weights_new,
 	.weights_put = cpu_weights_put,
 	.weights_lend = cpu_weights_lend,

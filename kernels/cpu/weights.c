@@ -18,7 +18,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PAGE_BYTES (UINT64_C(2) << 20)
 #define PIECE_BYTES (UINT64_C(16) << 20)
 #define SEALS (F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_WRITE | F_SEAL_SEAL)
 
@@ -41,7 +40,7 @@ int cpu_weights_new(struct backend *b, uint64_t bytes, struct backend_weights **
 	if (!weights)
 		return -ENOMEM;
 	weights->fd = -1;
-	weights->bytes = align_to(max_u64(bytes, 1), PAGE_BYTES);
+	weights->bytes = align_to(max_u64(bytes, 1), CPU_WEIGHTS_GRAIN);
 	weights->base = weights->bytes >= bytes ? huge_map(weights->bytes) : NULL;
 	if (!weights->base || huge_populate(weights->base, weights->bytes) != 0) {
 		cpu_weights_free(b, weights);

@@ -48,6 +48,7 @@ struct backend_program_cost {
 struct backend_program_ops {
 	uint32_t max_rows; /* of a run */
 	uint32_t whole_rows; /* a run of more takes as long as one of the next multiple of it */
+	uint64_t weights_grain; /* their memory is given in multiples of it, a power of two */
 	/* Memory for weights, that nothing else is taken from: bytes, aligned to PROGRAM_ALIGN. 0
 	 * or -ENOMEM. Blocks; any thread. */
 	int (*weights_new)(struct backend *b, uint64_t bytes, struct backend_weights **ret);

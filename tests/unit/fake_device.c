@@ -30,7 +30,8 @@ static struct fake {
 	struct programs programs;
 	struct pool pool;
 	struct batch batch;
-} fake;
+	struct ferry ferry;
+} fake = {.ferry = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 /* ---- a queue -------------------------------------------------------------------------------- */
 
@@ -392,7 +393,7 @@ int device_few(const struct device_few *a, uint32_t n_blocks, struct launch_to t
 static int fake_weights_new(struct backend *b, uint64_t bytes, struct backend_weights **ret)
 {
 	(void)b;
-	return weights_new(0, bytes, ret);
+	return weights_new(&fake.ferry, bytes, ret);
 }
 
 static int fake_weights_put(struct backend *b, struct backend_weights *weights, uint64_t offset,
@@ -453,6 +454,7 @@ const struct backend_ops *fake_device_ops(void)
 {
 	fake.program = (struct backend_program_ops){.max_rows = PROGRAM_MAX_ROWS,
 						    .whole_rows = LT_ROWS,
+						    .weights_grain = WEIGHTS_GRAIN,
 						    .weights_new = fake_weights_new,
 						    .weights_put = fake_weights_put,
 						    .weights_lend = fake_weights_lend,

@@ -9,8 +9,11 @@
 #include "kernels/backend.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 extern bool fake_device_shares; /* memory with other processes; true at first */
+extern uint64_t fake_device_bytes; /* of the driver's memory that are mapped */
+extern int fake_n_pinned; /* pieces of pinned memory that are there */
 
 /* The CPU's backend, whose programs are those of the GPU's host code. One backend at a time. */
 const struct backend_ops *fake_device_ops(void);

@@ -2,6 +2,8 @@
  * fake_runtime.c - the CUDA runtime of the played device, whose memory is the machine's. What is
  * given is filled with NaN, so that what nobody wrote shows.
  */
+#include "fake_device.h"
+
 #include "kernels/arith.h"
 #include "kernels/program/program.h"
 
@@ -12,6 +14,8 @@
 
 #define HUGE_BYTES (2u << 20) /* memory comes so faster, where there is much of it */
 #define FAKE_BYTES_MAX (UINT64_C(1) << 40) /* the device has no more */
+
+int fake_n_pinned;
 
 cudaError_t cudaMalloc(void **at, size_t bytes)
 {
@@ -40,11 +44,15 @@ cudaError_t cudaDeviceSynchronize(void)
 
 cudaError_t cudaMallocHost(void **at, size_t bytes)
 {
-	return cudaMalloc(at, bytes);
+	cudaError_t r = cudaMalloc(at, bytes);
+
+	fake_n_pinned += r == cudaSuccess;
+	return r;
 }
 
 cudaError_t cudaFreeHost(void *at)
 {
+	fake_n_pinned -= at != NULL;
 	return cudaFree(at);
 }
 

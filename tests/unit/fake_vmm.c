@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 
 bool fake_device_shares = true;
+uint64_t fake_device_bytes;
 
 /* Memory is there with its addresses, and no other process maps it. */
 static CUresult address_reserve(CUdeviceptr *ret, size_t bytes, size_t align, CUdeviceptr near,
@@ -42,6 +43,21 @@ static CUresult memory_share(void *ret, CUmemGenericAllocationHandle memory,
 	return *(int *)ret < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 
+static CUresult memory_map(CUdeviceptr at, size_t bytes, size_t offset,
+			   CUmemGenericAllocationHandle memory, unsigned long long flags)
+{
+	(void)at, (void)offset, (void)memory, (void)flags;
+	fake_device_bytes += bytes;
+	return CUDA_SUCCESS;
+}
+
+static CUresult memory_unmap(CUdeviceptr at, size_t bytes)
+{
+	(void)at;
+	fake_device_bytes -= bytes;
+	return CUDA_SUCCESS;
+}
+
 static CUresult nothing_to_do(void)
 {
 	return CUDA_SUCCESS;
@@ -59,6 +75,10 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **ret, unsig
 		*ret = (void *)(uintptr_t)address_free;
 	else if (!strcmp(name, "cuMemExportToShareableHandle"))
 		*ret = (void *)(uintptr_t)memory_share;
+	else if (!strcmp(name, "cuMemMap"))
+		*ret = (void *)(uintptr_t)memory_map;
+	else if (!strcmp(name, "cuMemUnmap"))
+		*ret = (void *)(uintptr_t)memory_unmap;
 	else
 		*ret = (void *)(uintptr_t)nothing_to_do;
 	return cudaSuccess;

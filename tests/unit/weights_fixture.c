@@ -24,6 +24,7 @@ static char folder[] = "/tmp/coppice-weights-XXXXXX";
 
 _Atomic int fixture_n_memories, fixture_lend;
 struct ledger *fixture_ledger;
+uint64_t fixture_grain = 1;
 
 static int memory_new(struct backend *b, uint64_t bytes, struct backend_weights **ret)
 {
@@ -61,10 +62,10 @@ static int memory_lend(struct backend *b, struct backend_weights *weights, struc
 	return fixture_lend;
 }
 
-static const struct backend_program_ops program_ops = {.weights_lend = memory_lend,
-						       .weights_new = memory_new,
-						       .weights_put = memory_put,
-						       .weights_free = memory_free};
+static struct backend_program_ops program_ops = {.weights_lend = memory_lend,
+						 .weights_new = memory_new,
+						 .weights_put = memory_put,
+						 .weights_free = memory_free};
 static const struct backend_ops ops = {.program = &program_ops};
 
 struct weights_table *fixture_table_of(const char *loader, uint64_t max_bytes, uint32_t stall_ms)
@@ -79,6 +80,7 @@ struct weights_table *fixture_table_of(const char *loader, uint64_t max_bytes, u
 					      .stall_ms = stall_ms};
 	struct weights_table *table;
 
+	program_ops.weights_grain = fixture_grain;
 	assert_int_equal(weights_table_new(&config, &table), 0);
 	return table;
 }

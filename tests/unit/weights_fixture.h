@@ -23,6 +23,7 @@ struct backend_weights {
 };
 
 extern const char *fixture_coppiced; /* its path */
+extern uint64_t fixture_grain; /* of memory, of tables to come; 1 at first */
 extern struct ledger *fixture_ledger; /* of tables to come; NULL: none */
 /* How lending goes; below 0: it fails so. */
 extern _Atomic int fixture_lend;

@@ -280,6 +280,37 @@ static void room_is_made_to_the_byte(void **state)
 	weights_table_free(table);
 }
 
+/* 256 KiB in all, 192 of a user, by 64: whoever has little has as much as is taken for it. */
+static void room_is_booked_as_the_backend_takes_it(void **state)
+{
+	struct ledger ledger = {.max_bytes = 256 * 1024};
+	struct weights_table *table;
+	struct weights *a, *b;
+	struct weights_row row;
+	int fd = fixture_open(fixture_file_of("c", 1));
+
+	(void)state;
+	fixture_grain = 64 * 1024;
+	fixture_ledger = &ledger;
+	table = fixture_table_of(fixture_coppiced, 256 * 1024, 30000);
+	a = fixture_load(table, ALICE, fixture_file_of("a", 1));
+	assert_int_equal(weights_bytes(table), 64 * 1024);
+	b = fixture_load(table, ALICE, fixture_file_of("b", 65));
+	assert_int_equal(weights_bytes(table), 192 * 1024);
+	assert_int_equal(ledger.of[LEDGER_WEIGHTS], 192 * 1024);
+	assert_int_equal(weights_rows(table, 1, &row, 1), 1);
+	assert_int_equal(row.bytes, 128 * 1024);
+	assert_int_equal(b->content.memory->bytes, row.bytes);
+	fixture_expect_failure(fixture_begin(table, ALICE, &fd, 1), -EDQUOT, "They take 64K");
+	weights_unref(a);
+	weights_unref(b);
+	close(fd);
+	weights_table_free(table);
+	assert_int_equal(ledger.all_bytes, 0);
+	fixture_ledger = NULL;
+	fixture_grain = 1;
+}
+
 /* More are looked at whenever somebody asks for one. */
 static void of_what_nobody_has_some_stay(void **state)
 {
@@ -454,6 +485,7 @@ static int run(void)
 		cmocka_unit_test(too_many_files_are_refused),
 		cmocka_unit_test(what_nobody_has_makes_room_and_what_is_in_use_does_not),
 		cmocka_unit_test(room_is_made_to_the_byte),
+		cmocka_unit_test(room_is_booked_as_the_backend_takes_it),
 		cmocka_unit_test(of_what_nobody_has_some_stay),
 		cmocka_unit_test(more_headers_than_are_taken_are_said),
 		cmocka_unit_test(a_user_loads_no_more_than_some_at_a_time),

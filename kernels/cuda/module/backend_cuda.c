@@ -39,6 +39,7 @@ static void cuda_close(struct backend *b)
 	summary_room_done(&b->summaries);
 	estimate_room_done(&b->estimate);
 	programs_done(&b->programs);
+	ferry_done(&b->ferry);
 	batch_done(&b->batch);
 	pool_done(&b->pool);
 	arenas_done(&b->arenas);
@@ -88,6 +89,7 @@ static int cuda_open(const struct backend_config *config, struct backend **ret, 
 		return -ENOMEM;
 	}
 	b->device = card.device;
+	ferry_init(&b->ferry, b->device);
 	card_runs_other_code(&card, device_code(), b->notice, sizeof(b->notice));
 	r = open_parts(b, config, &card, error, error_bytes);
 	if (r) {

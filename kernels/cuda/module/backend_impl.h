@@ -5,6 +5,7 @@
 #define COPPICE_CUDA_BACKEND_IMPL_H
 
 #include "kernels/cuda/batch/batch.h"
+#include "kernels/cuda/program/ferry.h"
 #include "kernels/cuda/program/program.h"
 #include "kernels/cuda/sparse/estimate_pages.h"
 #include "kernels/cuda/device/arenas.h"
@@ -22,6 +23,7 @@ struct backend {
 	struct summary_room summaries;
 	struct estimate_room estimate;
 	struct programs programs;
+	struct ferry ferry;
 	char fault[240]; /* what it was */
 	char notice[240]; /* empty: none */
 };

@@ -1,6 +1,6 @@
 /*
  * backend_program.c - the backend's part in whole tokens. Weights come and go on any thread, by a
- * stream of their own; programs and their runs are the scheduler's, and a run is a batch.
+ * stream that they share; programs and their runs are the scheduler's, and a run is a batch.
  */
 #include "backend_impl.h"
 #include "kernels/cuda/program/lt.h"
@@ -11,7 +11,7 @@
 
 static int programs_weights_new(struct backend *b, uint64_t bytes, struct backend_weights **ret)
 {
-	return weights_new(b->device, bytes, ret);
+	return weights_new(&b->ferry, bytes, ret);
 }
 
 static int programs_weights_put(struct backend *b, struct backend_weights *weights, uint64_t offset,
@@ -73,6 +73,7 @@ static void programs_cost(struct backend *b, const struct backend_program *progr
 const struct backend_program_ops backend_program_ops = {
 	.max_rows = PROGRAM_MAX_ROWS,
 	.whole_rows = LT_ROWS,
+	.weights_grain = WEIGHTS_GRAIN,
 	.weights_new = programs_weights_new,
 	.weights_put = programs_weights_put,
 	.weights_lend = programs_weights_lend,

@@ -16,7 +16,7 @@ int lend_weights(const struct backend_weights *w, struct backend_lent *ret)
 
 	if (w->fd < 0)
 		return -EOPNOTSUPP;
-	uuid_of_device(w->device, lent.device);
+	uuid_of_device(w->ferry->device, lent.device);
 	*ret = lent;
 	return 0;
 }
