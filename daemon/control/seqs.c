@@ -175,7 +175,8 @@ static int open_serve(struct sched *s, struct sched_request *rq)
 			      call->lane);
 	if (session->n_seqs >= s->core.config->max_seqs)
 		return refuse(rq, -EUSERS, NULL,
-			      "The session has %u sequences, as many as it may: close some.",
+			      "The session has %u sequences, as many as it may (max_seqs): "
+			      "close some.",
 			      session->n_seqs);
 	open.model = session->models[number - 1];
 	int r = seq_open(&s->core, &open, &seq, &call->match);

@@ -3,7 +3,8 @@
  *
  * A record goes behind the last one, and a zero head behind it, in one write; a torn write is found
  * by the checksum. What is written anew goes to the other area, whose head with the next generation
- * is written last: until then the old area counts.
+ * is written last: until then the old area counts. What a record says is its caller's, of
+ * tier_catalog.c.
  */
 #include "tier_journal.h"
 

@@ -5,6 +5,7 @@
  *      another does                      who looks waits for it
  *      the lease is over                 claim_expire ends the claim; the epoch makes who waits
  *                                        look again, and the first who does takes over
+ *      its sequence is closed            the same, by claim_end: who dies has his sequences closed
  *
  * A claim is found under the node, the length of path and the token that comes next; no two have
  * all three in common. All leases are equally long, so that the order in which they began is the

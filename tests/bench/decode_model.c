@@ -1,6 +1,7 @@
 /*
- * decode_model.c - a safetensors file of random bf16, uniform with the variance 1 / inputs, so that
- * a row keeps its size through the layers; norms' weights are 1.
+ * decode_model.c - models by name, or by config.json: a safetensors file of random bf16, uniform
+ * with the variance 1 / inputs, so that a row keeps its size through the layers; norms' weights
+ * are 1.
  *
  * A file is written under another name and renamed when it is whole: what is there is complete.
  */

@@ -1,7 +1,8 @@
 /*
  * schedule_work_tiles.c - strips cut into work tiles: where a work tile's KV blocks end, which rows
  * see something of them, and where these have their place. Work tiles of strips that are alike
- * share their KV tiles. See schedule_impl.h.
+ * share their KV tiles. Into how many parts a strip goes is said by schedule_cost.c. See
+ * schedule_impl.h.
  */
 #include "schedule_impl.h"
 

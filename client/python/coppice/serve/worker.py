@@ -92,7 +92,7 @@ class Worker:
                 self._engine.add(leader)
 
     def cancel(self, stream: Stream) -> None:
-        """Its sequence is closed before its next token."""
+        """Its sequence is closed before its next token (Batch drops it, Engine closes it)."""
         stream.cancelled = True
         with self._lock:
             if self._engine is not None:
