@@ -69,7 +69,8 @@ static int clear(struct ferry *f, char *to, uint64_t bytes)
 {
 	int r = make(f);
 
-	if (r == 0 && cudaMemsetAsync(to, 0, bytes, f->stream) != cudaSuccess)
+	if (r == 0 && (cudaMemsetAsync(to, 0, bytes, f->stream) != cudaSuccess ||
+		       cudaStreamSynchronize(f->stream) != cudaSuccess))
 		r = -ENOMEM;
 	return r;
 }

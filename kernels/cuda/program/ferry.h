@@ -28,7 +28,8 @@ struct ferry {
 void ferry_init(struct ferry *ferry, int device);
 /* Nobody uses it any more. A zeroed struct is fine. */
 void ferry_done(struct ferry *ferry);
-/* Zeros there, before whatever is put later. 0, -ENOMEM: it has no memory of its own. Any thread. */
+/* Zeros are there when it returns: who fails next may free it. Blocks; any thread. 0, -ENOMEM: it
+ * has no memory of its own. */
 MUST_CHECK int ferry_clear(struct ferry *ferry, char *to, uint64_t bytes);
 /* All of it is on the device when it returns, and from the caller's again. Blocks; any thread, one
  * after the other. 0 or -EIO. */
