@@ -4,9 +4,9 @@
  * Host memory is made here and lent to the client, who maps it, brings its pages and says so
  * (arena_seal): so the kernel charges them to him, for as long as he keeps them, and not to the
  * daemon. Then nobody can take them away any more; all are mapped here, and it is lent to the
- * scheduler, whose batches wait for no page: but for what has ids of prompts alone, which no batch
- * needs, nor waits for a batch. Device memory is the scheduler's, and only its room is counted
- * here.
+ * scheduler, whose batches wait for no page. What has ids of prompts alone no batch needs: it is
+ * ready at once, and small, so that a client's first prompt is not late for it. Device memory is
+ * the scheduler's, and only its room is counted here.
  * What an arena takes counts from the moment it is asked for, so that many at once cannot pass a
  * limit together, until its pages are free.
  */
@@ -27,6 +27,7 @@
 #include <sys/types.h>
 
 #define ARENA_GRAIN_BYTES (UINT64_C(2) << 20)
+#define IDS_GRAIN_BYTES (UINT64_C(64) << 10)
 #define OPEN_ARENAS_MAX 16u /* not sealed, of a session: so many threads may make one at once */
 
 enum { ARENA_HOST = 0, ARENA_DEVICE = 1 };
@@ -71,10 +72,21 @@ static struct arena_room device_room(const struct session *s)
 	return smaller(smaller(own, domain), all);
 }
 
+static bool has_ids(const Coppice__ArenaNew *m)
+{
+	return m->kind == ARENA_HOST && m->has_ids && m->ids;
+}
+
+static uint64_t grain_of(const Coppice__ArenaNew *m)
+{
+	return has_ids(m) ? IDS_GRAIN_BYTES : ARENA_GRAIN_BYTES;
+}
+
 static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew *m, uint32_t number)
 {
 	const struct config *config = s->home->config;
 	struct arena_room room = m->kind == ARENA_HOST ? host_room(s) : device_room(s);
+	uint64_t grain = grain_of(m);
 
 	if (m->kind > ARENA_DEVICE)
 		reply_error(s, id, -EINVAL, "kind",
@@ -91,20 +103,20 @@ static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew 
 		reply_error(s, id, -EDQUOT, NULL,
 			    "The session has %u arenas, as many as it may (max_arenas): free some.",
 			    config->max_arenas);
-	else if (m->bytes > room.bytes || (m->bytes + ARENA_GRAIN_BYTES - 1) / ARENA_GRAIN_BYTES >
-						  room.bytes / ARENA_GRAIN_BYTES)
+	else if (m->bytes > room.bytes || (m->bytes + grain - 1) / grain > room.bytes / grain)
 		reply_error(s, id, -EDQUOT, "bytes",
 			    "%" PRIu64 " bytes are too many: %s may have %" PRIu64 " more (%s).",
-			    m->bytes, room.whose, room.bytes - room.bytes % ARENA_GRAIN_BYTES,
-			    room.key);
+			    m->bytes, room.whose, room.bytes - room.bytes % grain, room.key);
 	else
 		return true;
 	return false;
 }
 
-static uint64_t whole_grains(uint64_t bytes)
+static uint64_t whole_grains(const Coppice__ArenaNew *m)
 {
-	return (bytes + ARENA_GRAIN_BYTES - 1) & ~(ARENA_GRAIN_BYTES - 1);
+	uint64_t grain = grain_of(m);
+
+	return (m->bytes + grain - 1) & ~(grain - 1);
 }
 
 static void arena_drop(struct session *session, struct shm *arena)
@@ -137,7 +149,7 @@ static void device_begin(struct session *s, uint64_t id, const Coppice__ArenaNew
 	if (!request)
 		return;
 	request_carry(request, -1); /* it is to come */
-	shm_new_device(arena, whole_grains(m->bytes));
+	shm_new_device(arena, whole_grains(m));
 	s->device_bytes += arena->bytes;
 	s->home->device_bytes += arena->bytes;
 	call = request->sched.room;
@@ -182,13 +194,13 @@ static void host_begin(struct session *s, uint64_t id, const Coppice__ArenaNew *
 
 	if (!request_may_carry(s, id) || !may_leave_one_open(s, id))
 		return;
-	r = shm_new(arena, "coppice-arena", whole_grains(m->bytes));
+	r = shm_new(arena, "coppice-arena", whole_grains(m));
 	if (r < 0) {
 		reply_error(s, id, r, NULL, "The arena's memory could not be had: %s.",
 			    strerror(-r));
 		return;
 	}
-	arena->ids = m->has_ids && m->ids;
+	arena->ids = has_ids(m);
 	arena->filled = true;
 	s->n_shm_fds++;
 	s->arena_bytes += arena->bytes;
@@ -344,8 +356,7 @@ static void on_filled(struct shm_chore *chore)
 	struct request *request = chore->user;
 
 	request->sched.code = chore->code;
-	if (chore->code == 0 && request->session->state != SESSION_ENDING &&
-	    !arena_of(request)->ids)
+	if (chore->code == 0 && request->session->state != SESSION_ENDING)
 		request_go_on(request);
 	else
 		request_over(request);
@@ -369,6 +380,15 @@ static void seal_refuse(struct session *s, uint64_t id, uint32_t arena, int r)
 			    arena, strerror(-r));
 }
 
+static void ids_ready(struct session *s, uint64_t id, struct shm *arena)
+{
+	Coppice__Reply reply = COPPICE__REPLY__INIT;
+
+	reply.id = id;
+	arena->state = SHM_READY;
+	reply_send(s, &reply);
+}
+
 static void seal_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__ArenaSeal *m = message;
@@ -385,6 +405,10 @@ static void seal_begin(struct session *s, uint64_t id, const void *message)
 	r = session_seal(s, arena);
 	if (r < 0) {
 		seal_refuse(s, id, m->arena, r);
+		return;
+	}
+	if (arena->ids) {
+		ids_ready(s, id, arena);
 		return;
 	}
 	request = request_begin(s, id, &verb_arena_seal, sizeof(*call));

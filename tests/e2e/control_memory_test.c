@@ -217,6 +217,25 @@ static void arenas_of_prompts_are_told_as_others_are(void **state)
 	client_close(&c);
 }
 
+/* They are what a client's first prompt waits for. */
+static void arenas_of_prompts_are_as_large_as_they_have_to_be(void **state)
+{
+	struct harness *h = *state;
+	Coppice__ArenaNew m = COPPICE__ARENA_NEW__INIT;
+
+	start_with(h, "--max-arenas=3", "--max-arena-bytes=4M");
+	struct client c = client_open(h);
+
+	m.has_ids = m.ids = true;
+	m.bytes = 1;
+	assert_int_equal(client_verb(&c, arena_new, &m)->arena->bytes, 64 << 10);
+	m.bytes = (64 << 10) + 1;
+	assert_int_equal(client_verb(&c, arena_new, &m)->arena->bytes, 128 << 10);
+	m.bytes = 4 << 20;
+	assert_refused(client_verb(&c, arena_new, &m), -EDQUOT, "bytes", "4194304 bytes");
+	client_close(&c);
+}
+
 static void arenas_of_all_users_count(void **state)
 {
 	struct harness *h = *state;
@@ -396,6 +415,7 @@ int main(int argc, char **argv)
 		HARNESS_BARE(epoll, an_arena_counts_until_its_pages_are_free),
 		HARNESS_BARE(epoll, arenas_of_all_sessions_of_a_user_count),
 		HARNESS_BARE(epoll, arenas_of_prompts_are_told_as_others_are),
+		HARNESS_BARE(epoll, arenas_of_prompts_are_as_large_as_they_have_to_be),
 		HARNESS_BARE(epoll, arenas_of_all_users_count),
 		HARNESS_BARE(epoll, a_session_ends_while_its_pages_come_and_go),
 		HARNESS_BARE(epoll, few_arenas_are_left_unsealed),

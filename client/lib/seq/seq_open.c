@@ -16,6 +16,8 @@
 
 #define TOGETHER_MAX 32u /* the daemon takes 64 requests of a session at a time */
 #define TOGETHER_BYTES ((size_t)4 << 20) /* of ids; one prompt may have more */
+#define ARENA_MIN_BYTES ((size_t)64 << 10)
+#define ARENA_DOUBLED_BYTES ((size_t)2 << 20) /* up to so many: prompts often grow by a little */
 
 /* What is asked for, and what has come of it. */
 struct opening {
@@ -70,6 +72,15 @@ static int check_prompts(struct opening *o)
 	return 0;
 }
 
+static size_t arena_bytes_for(size_t bytes)
+{
+	size_t room = ARENA_MIN_BYTES;
+
+	while (room < bytes && room < ARENA_DOUBLED_BYTES)
+		room *= 2;
+	return room < bytes ? bytes : room;
+}
+
 /* Under prompt_lock: an arena of at least so many bytes, in place of a smaller one. */
 static int reserve_ids(struct coppice *c, size_t bytes)
 {
@@ -78,7 +89,7 @@ static int reserve_ids(struct coppice *c, size_t bytes)
 
 	if (c->prompt_arena && c->prompt_arena->bytes >= bytes)
 		return 0;
-	r = arena_new_for_ids(c, bytes, &arena);
+	r = arena_new_for_ids(c, arena_bytes_for(bytes), &arena);
 	if (r < 0)
 		return r;
 	coppice_arena_free(c->prompt_arena);
