@@ -6,7 +6,6 @@
  */
 #include "control.h"
 
-#include "daemon/base/clock.h"
 #include "daemon/session/life.h"
 #include "daemon/session/reply.h"
 #include "verbs.h"
@@ -81,8 +80,6 @@ static void request_serve(struct session *s, const Coppice__Request *request)
 			    "The first request of a connection must be hello.");
 		session_end(s, "it did not say hello first");
 	} else {
-		if (s->sched)
-			sched_heard(s->sched, clock_now_ns());
 		found.verb->begin(s, request->id, found.message);
 	}
 }

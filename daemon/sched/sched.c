@@ -311,11 +311,6 @@ struct sched_request *sched_reap(struct sched *s)
 	return requests_reap(&s->core.requests);
 }
 
-void sched_heard(struct sched_session *session, uint64_t now_ns)
-{
-	atomic_store_explicit(&session->heard_ns, now_ns, memory_order_relaxed);
-}
-
 int sched_reply_fd(const struct sched *s)
 {
 	return s->core.requests.reply_fd;

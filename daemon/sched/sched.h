@@ -39,8 +39,6 @@ void sched_free(struct sched *s);
 void sched_post(struct sched *s, struct sched_request *request);
 /* NULL: none; does not block. */
 struct sched_request *sched_reap(struct sched *s);
-/* The client of a session that is open asks for something, whatever it is. Any thread. */
-void sched_heard(struct sched_session *session, uint64_t now_ns);
 /* An eventfd, readable when sched_reap has something; read it first. */
 int sched_reply_fd(const struct sched *s);
 /* Grows whenever the scheduler has gone round, and while a backend that it waits for computes; with

@@ -118,25 +118,6 @@ static void who_begin_at_once_go_together(void **state)
 	school_free(s);
 }
 
-/* All but the first are about to, and take some time. */
-static void who_is_about_to_begin_goes_with_who_does(void **state)
-{
-	struct school *s = school_of_idle();
-
-	(void)state;
-	begin_anew(&s->pupils[0], MAX_ROWS / N);
-	go_for(s, 400 * US);
-	for (uint32_t i = 1; i < N; i++)
-		sched_heard(s->pupils[i].c.session, world.now_ns);
-	go_for(s, 900 * US);
-	for (uint32_t i = 1; i < N; i++)
-		begin_anew(&s->pupils[i], MAX_ROWS / N);
-	go_till_all_have(s);
-	assert_int_equal(world.n_passes, 1);
-	assert_int_equal(world.n_rows, MAX_ROWS);
-	school_free(s);
-}
-
 /* 200 rows of 0.2 ms are two passes, and what is left for the second fills none. */
 static void who_fills_a_pass_waits_for_nobody(void **state)
 {
@@ -148,7 +129,6 @@ static void who_fills_a_pass_waits_for_nobody(void **state)
 	go_for(s, ROUND_NS);
 	assert_int_equal(world.n_passes, 1);
 	while (world.n_passes < 2) {
-		sched_heard(s->pupils[2].c.session, world.now_ns);
 		assert_true(world.now_ns <= world.end_ns + 2 * ROUND_NS);
 		go_for(s, ROUND_NS);
 	}
@@ -156,25 +136,7 @@ static void who_fills_a_pass_waits_for_nobody(void **state)
 	school_free(s);
 }
 
-/* Who asks all the time for something else. */
-static void who_never_begins_keeps_nobody_waiting_for_long(void **state)
-{
-	struct school *s = school_of_idle();
-	uint64_t asked_ns = world.now_ns;
-
-	(void)state;
-	begin_anew(&s->pupils[0], 8);
-	while (world.n_passes == 0) {
-		sched_heard(s->pupils[1].c.session, world.now_ns);
-		go_for(s, ROUND_NS);
-	}
-	assert_true(world.now_ns <= asked_ns + 2000 * US + 2 * ROUND_NS);
-	go_till_all_have(s);
-	school_free(s);
-}
-
-/* Between passes of 5.1 ms n begin at once, again and again, and nobody else does, whatever he asks
- * for all the time. */
+/* Between passes of 5.1 ms n begin at once, again and again, and nobody else does. */
 static void begin_for_themselves(uint32_t n)
 {
 	struct school *s = school_of_idle();
@@ -186,10 +148,8 @@ static void begin_for_themselves(uint32_t n)
 
 		for (uint32_t k = 0; k < n; k++)
 			begin_anew(&s->pupils[k], 8);
-		while (world.n_passes == n_before) {
-			sched_heard(s->pupils[n].c.session, world.now_ns);
+		while (world.n_passes == n_before)
 			go_for(s, ROUND_NS);
-		}
 		waited_ns += world.now_ns - asked_ns - ROUND_NS;
 		go_till_all_have(s);
 	}
@@ -529,9 +489,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(prompts_of_several_go_together),
 		cmocka_unit_test(who_begin_at_once_go_together),
-		cmocka_unit_test(who_is_about_to_begin_goes_with_who_does),
 		cmocka_unit_test(who_fills_a_pass_waits_for_nobody),
-		cmocka_unit_test(who_never_begins_keeps_nobody_waiting_for_long),
 		cmocka_unit_test(who_begin_for_themselves_wait_seldom),
 		cmocka_unit_test(whom_nobody_can_join_waits_for_nobody),
 		cmocka_unit_test(who_goes_on_does_not_wait_for_newcomers),

@@ -149,7 +149,6 @@ struct sched_session {
 	uint64_t last_job; /* number of the last that a step of its was in: seq/pace.h */
 	uint64_t entries, decode_steps, tokens_matched, tokens_computed;
 	uint64_t weights_bytes_read; /* by passes of programs: its part, by its rows */
-	_Atomic uint64_t heard_ns; /* when its client last asked the daemon for anything */
 };
 LIST_HEAD(sched_session_list, sched_session);
 LIST_HEAD(sched_model_list, sched_model);

@@ -9,8 +9,7 @@
  *
  * Several who begin at once come one after the other, as their sequences are opened: while none but
  * such newcomers is ready, and there are sessions that may be some, they wait a part of a pass for
- * the next one, or for who has just asked the daemon for something, as he does who begins. Where
- * nobody came, nobody waits so for a while.
+ * the next one. Where nobody came, nobody waits so for a while.
  *
  * A wait of another user's counts as backend time of who comes last, or does not come. Who is often
  * waited for in vain by others is not waited for by them any more, until he has come as often.
@@ -146,25 +145,24 @@ static bool has_model(const struct passes *p, const struct sched_session *sessio
 	return false;
 }
 
+static bool others_may_come(const struct passes *p, const struct sched_model *model)
+{
+	const struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_FREE], state_link)
+		if (!lane->broken && has_model(p, lane->session, model))
+			return true;
+	return false;
+}
+
 /* Until when newcomers wait for others; 0: they do not. */
 static uint64_t gather_until_ns(const struct passes *p, const struct sched_model *model,
 				const struct company *company)
 {
-	uint64_t next_ns =
-		company->last_ns + (uint64_t)(GATHER_PART * model->program->cost.fixed_ns);
-	uint64_t until_ns = 0, heard_ns;
-	const struct sched_lane *lane;
-
 	if (!company->newcomers || company->since_ns < p->alone_until_ns ||
-	    company->ready_ns >= ENOUGH_PART * budget_ns(p->core))
+	    company->ready_ns >= ENOUGH_PART * budget_ns(p->core) || !others_may_come(p, model))
 		return 0;
-	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_FREE], state_link) {
-		if (lane->broken || !has_model(p, lane->session, model))
-			continue;
-		heard_ns = atomic_load_explicit(&lane->session->heard_ns, memory_order_relaxed);
-		until_ns = later(until_ns, later(next_ns, heard_ns + NEWCOMER_NS));
-	}
-	return until_ns;
+	return company->last_ns + (uint64_t)(GATHER_PART * model->program->cost.fixed_ns);
 }
 
 /* The same for those who are missing. */
