@@ -333,6 +333,10 @@ struct backend_ops {
 	/* An extent gets memory (zeroed) or gives it up. commit: 0 or -ENOMEM. */
 	int (*extent_commit)(struct backend *b, uint32_t extent);
 	void (*extent_release)(struct backend *b, uint32_t extent);
+	/* A committed one is zeroed in order with batches: behind those that were submitted, which
+	 * may still read and write it, and behind copies down of it. Does not wait for batches. 0,
+	 * or -ENOMEM, -EIO: it is of no use, and to be released. */
+	int (*extent_renew)(struct backend *b, uint32_t extent);
 
 	/* Makes host memory of an arena reachable; ret_base is what io addresses are made of. 0 or
 	 * -errno. */

@@ -270,8 +270,9 @@ uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32
 
 /* n extents are to go back to the pool, so that others have their memory: those that are empty,
  * then those of KV that nobody uses, of which this evicts max_slices at most, as store_evict. 0:
- * they have gone; -EAGAIN: some of it has; -ENOSPC: whatever were evicted, not so many would be
- * empty, and nothing is. */
+ * they have gone; -EAGAIN: some of it has; -EBUSY: none may now, or max_slices is 0, but when what
+ * is under way has ended; -ENOSPC: whatever were evicted, not so many would be empty, and nothing
+ * is. */
 MUST_CHECK int store_give(struct store *s, uint32_t n, uint32_t max_slices);
 
 /* Ends leases and pins that are over. Returns the time of the next one, UINT64_MAX if none. */

@@ -9,7 +9,7 @@
 #include <time.h>
 
 #define LEFT_PERCENT 5u /* of all memory: activations, plans, drivers, others */
-#define LOOKS 2000u /* for what was asked for */
+#define LOOKS 20000u /* for what was asked for: longer than any pass takes */
 #define LOOK_NS 1000000l
 
 void ledger_init(struct ledger *ledger, uint64_t pool_bytes, uint64_t kept_bytes,
@@ -24,32 +24,53 @@ void ledger_init(struct ledger *ledger, uint64_t pool_bytes, uint64_t kept_bytes
 				  .kept_bytes = kept_bytes};
 }
 
-/* What KV has taken of the pool's last is not kept any more. */
-static uint64_t kept_from(const struct ledger *ledger, enum ledger_use use)
+/* What all and KV have. */
+struct taken {
+	uint64_t all, kv;
+};
+
+static struct taken taken_now(const struct ledger *ledger)
 {
-	uint64_t left = ledger->pool_bytes - atomic_load(&ledger->of[LEDGER_KV]);
+	return (struct taken){atomic_load(&ledger->all_bytes), atomic_load(&ledger->of[LEDGER_KV])};
+}
+
+/* The same once what was announced is back. It is given first, and then announced no more. */
+static struct taken taken_soon(const struct ledger *ledger)
+{
+	struct taken t = taken_now(ledger);
+	uint64_t kv = atomic_load(&ledger->announced[LEDGER_KV]);
+	uint64_t weights = atomic_load(&ledger->announced[LEDGER_WEIGHTS]);
+
+	t.kv -= kv < t.kv ? kv : t.kv;
+	t.all -= kv + weights < t.all ? kv + weights : t.all;
+	return t;
+}
+
+/* What KV has taken of the pool's last is not kept any more. */
+static uint64_t kept_from(const struct ledger *ledger, enum ledger_use use, uint64_t kv)
+{
+	uint64_t left = ledger->pool_bytes - kv;
 
 	if (use == LEDGER_KV)
 		return 0;
 	return left < ledger->kept_bytes ? left : ledger->kept_bytes;
 }
 
-/* Is there room for bytes beside so many of all? */
-static bool has_room(const struct ledger *ledger, enum ledger_use use, uint64_t all, uint64_t bytes)
+/* Is there room for bytes beside so many? */
+static bool has_room(const struct ledger *ledger, enum ledger_use use, struct taken t,
+		     uint64_t bytes)
 {
-	uint64_t left = ledger->max_bytes - all, kept = kept_from(ledger, use);
+	uint64_t left = ledger->max_bytes - t.all, kept = kept_from(ledger, use, t.kv);
 
 	return kept <= left && bytes <= left - kept;
 }
 
 /* So much of KV has to go at least, before weights have room for bytes, which all might have. */
-static uint64_t lacking(const struct ledger *ledger, uint64_t bytes)
+static uint64_t lacking(const struct ledger *ledger, struct taken t, uint64_t bytes)
 {
-	uint64_t all = atomic_load(&ledger->all_bytes);
-
-	if (has_room(ledger, LEDGER_WEIGHTS, all, bytes))
+	if (has_room(ledger, LEDGER_WEIGHTS, t, bytes))
 		return 0;
-	return all + kept_from(ledger, LEDGER_WEIGHTS) + bytes - ledger->max_bytes;
+	return t.all + kept_from(ledger, LEDGER_WEIGHTS, t.kv) + bytes - ledger->max_bytes;
 }
 
 bool ledger_holds_weights(const struct ledger *ledger, uint64_t bytes)
@@ -64,15 +85,16 @@ uint64_t ledger_left(const struct ledger *ledger)
 
 int ledger_take(struct ledger *ledger, enum ledger_use use, uint64_t bytes)
 {
-	uint64_t all;
+	struct taken t;
 
 	if (!ledger)
 		return 0;
-	all = atomic_load(&ledger->all_bytes);
+	t = taken_now(ledger);
 	do {
-		if (!has_room(ledger, use, all, bytes))
+		t.kv = atomic_load(&ledger->of[LEDGER_KV]);
+		if (!has_room(ledger, use, t, bytes))
 			return -ENOSPC;
-	} while (!atomic_compare_exchange_weak(&ledger->all_bytes, &all, all + bytes));
+	} while (!atomic_compare_exchange_weak(&ledger->all_bytes, &t.all, t.all + bytes));
 	atomic_fetch_add(&ledger->of[use], bytes);
 	return 0;
 }
@@ -86,16 +108,43 @@ void ledger_give(struct ledger *ledger, enum ledger_use use, uint64_t bytes)
 	atomic_fetch_sub(&ledger->all_bytes, bytes);
 }
 
+void ledger_announce(struct ledger *ledger, enum ledger_use use, uint64_t bytes)
+{
+	if (ledger)
+		atomic_fetch_add(&ledger->announced[use], bytes);
+}
+
+void ledger_announce_no_more(struct ledger *ledger, enum ledger_use use, uint64_t bytes)
+{
+	if (ledger)
+		atomic_fetch_sub(&ledger->announced[use], bytes);
+}
+
+static void wait_a_moment(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+}
+
+bool ledger_await(const struct ledger *ledger, uint64_t bytes)
+{
+	for (uint32_t i = 0; i < LOOKS; i++) {
+		if (!has_room(ledger, LEDGER_WEIGHTS, taken_soon(ledger), bytes))
+			return false;
+		if (has_room(ledger, LEDGER_WEIGHTS, taken_now(ledger), bytes))
+			return true;
+		wait_a_moment();
+	}
+	return false;
+}
+
 static int ask_kv(struct ledger *ledger, uint64_t bytes)
 {
-	const struct timespec moment = {.tv_nsec = LOOK_NS};
-
 	atomic_store(&ledger->wanted_bytes, bytes);
 	ledger->wake(ledger->wake_ctx);
 	for (uint32_t i = 0; i < LOOKS && atomic_load(&ledger->wanted_bytes); i++)
-		nanosleep(&moment, NULL);
+		wait_a_moment();
 	atomic_store(&ledger->wanted_bytes, 0);
-	return lacking(ledger, bytes) == 0 ? 0 : -ENOSPC;
+	return lacking(ledger, taken_now(ledger), bytes) == 0 ? 0 : -ENOSPC;
 }
 
 int ledger_ask_kv(struct ledger *ledger, uint64_t bytes)
@@ -112,13 +161,13 @@ int ledger_ask_kv(struct ledger *ledger, uint64_t bytes)
 
 uint64_t ledger_wants_kv(struct ledger *ledger)
 {
-	uint64_t bytes =
-		ledger ? atomic_load_explicit(&ledger->wanted_bytes, memory_order_relaxed) : 0;
-	uint64_t to_go = bytes ? lacking(ledger, bytes) : 0;
+	uint64_t bytes = ledger_is_asked(ledger) ? atomic_load(&ledger->wanted_bytes) : 0;
 
-	if (bytes && !to_go)
+	if (bytes == 0)
+		return 0;
+	if (lacking(ledger, taken_now(ledger), bytes) == 0)
 		atomic_store(&ledger->wanted_bytes, 0);
-	return to_go;
+	return lacking(ledger, taken_soon(ledger), bytes);
 }
 
 void ledger_has_no_kv(struct ledger *ledger)

@@ -1,6 +1,7 @@
 /*
  * ledger.h - one account of the memory that KV and weights have of what computes, so that both
- * together are never more than there is. Any thread; but for ledger_ask_kv nothing blocks.
+ * together are never more than there is. Any thread; but for ledger_ask_kv and ledger_await nothing
+ * blocks.
  */
 #ifndef COPPICED_LEDGER_H
 #define COPPICED_LEDGER_H
@@ -20,6 +21,7 @@ struct ledger {
 	uint64_t pool_bytes, kept_bytes; /* weights leave so much of the pool's to KV */
 	_Atomic uint64_t all_bytes;
 	_Atomic uint64_t of[LEDGER_N_USES]; /* parts of them; to be told, a moment late */
+	_Atomic uint64_t announced[LEDGER_N_USES]; /* parts of these that are about to come back */
 	/* Wakes who has KV; any thread. NULL: nobody. Set before anybody takes. */
 	void (*wake)(void *ctx);
 	void *wake_ctx; /* borrowed */
@@ -40,14 +42,21 @@ uint64_t ledger_left(const struct ledger *ledger);
 /* Asks for room for weights, and waits until it is there, or KV has no more to give, or a while is
  * over. 0 or -ENOSPC; others may take it before who has asked. ledger NULL: -ENOSPC. */
 MUST_CHECK int ledger_ask_kv(struct ledger *ledger, uint64_t bytes);
-/* For who has KV, each round: how much of it is to go at least, 0: nothing? It says so where KV
- * that nobody uses is less. */
+/* For who has KV, each round: how much of it is to go at least, beside what is announced, 0:
+ * nothing? It says so where KV that nobody uses is less. */
 static inline bool ledger_is_asked(const struct ledger *ledger)
 {
 	return ledger && atomic_load_explicit(&ledger->wanted_bytes, memory_order_relaxed) > 0;
 }
 uint64_t ledger_wants_kv(struct ledger *ledger);
 void ledger_has_no_kv(struct ledger *ledger);
+/* So much of what was taken is about to be given: who needs room need not look for other. No more
+ * once it is given, or is to stay after all. ledger NULL is fine. */
+void ledger_announce(struct ledger *ledger, enum ledger_use use, uint64_t bytes);
+void ledger_announce_no_more(struct ledger *ledger, enum ledger_use use, uint64_t bytes);
+/* Do weights have room for so much, or will they once what is announced is back? That is waited
+ * for. False: they will not. Not for who has KV, which it may be. */
+MUST_CHECK bool ledger_await(const struct ledger *ledger, uint64_t bytes);
 /* Of what was taken. ledger NULL is fine. */
 void ledger_give(struct ledger *ledger, enum ledger_use use, uint64_t bytes);
 

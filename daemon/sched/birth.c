@@ -39,7 +39,9 @@ static int make_store(struct sched *s)
 		.max_path_nodes = config->max_path_nodes,
 	};
 
-	return store_new(&of, &s->core.store);
+	int r = extents_init(s, of.n_extents);
+
+	return r < 0 ? r : store_new(&of, &s->core.store);
 }
 
 static void make_parts(struct sched *s)

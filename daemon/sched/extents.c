@@ -2,15 +2,22 @@
  * extents.c - when memory of the pool comes and goes.
  *
  * Before a driver takes memory back it may wait for all that the device has to do. So while the
- * backend is at work an extent that the store has given back is only noted, and counts as taken;
- * it goes with the first round in which nothing is under way, or sooner where it is asked for
- * again, as whoever gets it is to find it as fresh memory is.
+ * backend is at work an extent that the store has given back is only noted, counts as taken, and is
+ * announced to who needs room. It goes with the first round in which nothing is under way. Where it
+ * is asked for again before, it has never gone: the backend makes it as fresh memory is, behind
+ * what is under way. The store takes what it has given back last: so who asks for another extent
+ * does it when none is noted.
  */
 #include "extents.h"
 
-#include "daemon/base/grow.h"
-
 #include <errno.h>
+#include <stdlib.h>
+
+int extents_init(struct sched *s, uint32_t n)
+{
+	s->leaving = calloc(n, sizeof(*s->leaving));
+	return s->leaving ? 0 : -ENOMEM;
+}
 
 static void release(struct sched *s, uint32_t extent)
 {
@@ -20,29 +27,44 @@ static void release(struct sched *s, uint32_t extent)
 
 void extents_settle(struct sched *s)
 {
-	while (s->n_leaving > 0)
+	while (s->n_leaving > 0) {
 		release(s, s->leaving[--s->n_leaving]);
+		ledger_announce_no_more(s->core.ledger, LEDGER_KV, s->core.config->extent_bytes);
+	}
 }
 
 void extents_release(void *ctx, uint32_t extent)
 {
 	struct sched *s = ctx;
 
-	if (backend_is_at_work(s) && GROW(s->leaving, s->leaving_room, s->n_leaving + 1) == 0)
-		s->leaving[s->n_leaving++] = extent;
-	else
+	if (!backend_is_at_work(s)) {
 		release(s, extent);
+		return;
+	}
+	s->leaving[s->n_leaving++] = extent;
+	ledger_announce(s->core.ledger, LEDGER_KV, s->core.config->extent_bytes);
 }
 
-/* It comes back before it has gone. */
-static void release_if_leaving(struct sched *s, uint32_t extent)
+/* False: it is not about to go. */
+static bool is_kept(struct sched *s, uint32_t extent)
 {
 	for (uint32_t i = 0; i < s->n_leaving; i++) {
 		if (s->leaving[i] != extent)
 			continue;
 		s->leaving[i] = s->leaving[--s->n_leaving];
-		release(s, extent);
+		ledger_announce_no_more(s->core.ledger, LEDGER_KV, s->core.config->extent_bytes);
+		return true;
 	}
+	return false;
+}
+
+static int renew(struct sched *s, uint32_t extent)
+{
+	int r = s->core.ops->extent_renew(s->core.backend, extent);
+
+	if (r < 0)
+		release(s, extent);
+	return r;
 }
 
 int extents_commit(void *ctx, uint32_t extent)
@@ -51,12 +73,9 @@ int extents_commit(void *ctx, uint32_t extent)
 	uint64_t bytes = s->core.config->extent_bytes;
 	int r;
 
-	release_if_leaving(s, extent);
+	if (is_kept(s, extent))
+		return renew(s, extent);
 	r = ledger_take(s->core.ledger, LEDGER_KV, bytes);
-	if (r < 0 && s->n_leaving > 0) {
-		extents_settle(s);
-		r = ledger_take(s->core.ledger, LEDGER_KV, bytes);
-	}
 	if (r < 0)
 		return r;
 	r = s->core.ops->extent_commit(s->core.backend, extent);

@@ -4,6 +4,9 @@
 
 #include "daemon/sched/verbs/scheduler.h"
 
+/* Of a pool of so many. 0 or -ENOMEM. */
+MUST_CHECK int extents_init(struct sched *s, uint32_t n);
+/* Does not wait for what the backend is at. */
 MUST_CHECK int extents_commit(void *ctx, uint32_t extent);
 /* How many more there is memory for. */
 uint32_t extents_left(void *ctx);

@@ -27,6 +27,7 @@
 #include "rest.h"
 #include "sched_impl.h"
 
+#include "kernels/arith.h"
 #include "proto/ring.h"
 
 #include <errno.h>
@@ -188,19 +189,20 @@ static bool begin(struct sched *s)
 
 /* ---- a round -------------------------------------------------------------------------------- */
 
-/* Weights are to have room: KV that nobody uses goes, some a round, if there is enough of it. */
-static bool make_room(struct sched *s)
+/* Weights are to have room: KV that nobody uses goes, some a round, if there is enough of it; else
+ * who asks is told so, at any time. While the backend is at work none is evicted. */
+static bool make_room(struct sched *s, uint32_t max_slices)
 {
 	uint64_t bytes = ledger_is_asked(s->core.ledger) ? ledger_wants_kv(s->core.ledger) : 0;
 	uint64_t extent_bytes = s->core.config->extent_bytes;
+	int r;
 
 	if (bytes == 0)
 		return false;
-	uint32_t n = (uint32_t)((bytes + extent_bytes - 1) / extent_bytes);
-
-	if (store_give(s->core.store, n, EVICT_SLICES) == -ENOSPC && !s->tiers.busy)
+	r = store_give(s->core.store, (uint32_t)ceil_div_u64(bytes, extent_bytes), max_slices);
+	if (r == -ENOSPC)
 		ledger_has_no_kv(s->core.ledger);
-	return true;
+	return r != -EBUSY;
 }
 
 static void look(struct sched *s)
@@ -221,11 +223,12 @@ bool sched_round(struct sched *s)
 	busy |= take(s);
 	if (!backend_is_at_work(s)) {
 		extents_settle(s);
-		busy |= make_room(s);
+		busy |= make_room(s, EVICT_SLICES);
 		busy |= requests_any(&s->core.requests) && serve(s);
 		busy |= begin(s);
-	} else if (s->passes.in_flight) {
-		busy |= serve(s);
+	} else {
+		busy |= make_room(s, 0);
+		busy |= s->passes.in_flight && serve(s);
 	}
 	look(s);
 	atomic_store_explicit(&s->rounds, s->rounds + 1, memory_order_relaxed);

@@ -40,7 +40,8 @@ static bool is_beyond(const struct weights_table *table, const uid_t *domain, ui
 	return bytes > max || booked(table, domain) > max - bytes;
 }
 
-/* Under the lock: what nobody refers to and was used the longest ago, of a domain or of all. */
+/* Under the lock: what nobody refers to and was used the longest ago, of a domain or of all; it is
+ * about to go. */
 static struct weights *idle_take(struct weights_table *table, const uid_t *domain)
 {
 	struct weights *weights, *oldest = NULL;
@@ -49,8 +50,10 @@ static struct weights *idle_take(struct weights_table *table, const uid_t *domai
 		if (weights->n_refs == 0 && (!domain || weights->domain == *domain) &&
 		    (!oldest || weights->used < oldest->used))
 			oldest = weights;
-	if (oldest)
-		TAILQ_REMOVE(&table->all, oldest, link);
+	if (!oldest)
+		return NULL;
+	TAILQ_REMOVE(&table->all, oldest, link);
+	ledger_announce(table->config.ledger, LEDGER_WEIGHTS, oldest->content.bytes);
 	return oldest;
 }
 
@@ -84,30 +87,42 @@ static int make_room(const struct weights *weights, uint64_t bytes, struct weigh
 /* Out of the table already. */
 static void free_idle(struct weights *idle)
 {
+	struct ledger *ledger = idle->home->config.ledger;
+	uint64_t bytes = idle->content.bytes;
+
 	log_info("weights %" PRIu64 " of uid %u make room", idle->number, idle->domain);
 	weights_free(idle);
+	ledger_announce_no_more(ledger, LEDGER_WEIGHTS, bytes);
 }
 
-/* -ENOBUFS: KV is in the way, and nothing is left that nobody refers to. */
-static int take_of_ledger(struct weights_table *table, uint64_t bytes)
+static bool free_oldest(struct weights_table *table)
 {
 	struct weights *idle;
 
-	if (!ledger_holds_weights(table->config.ledger, bytes))
-		return -ENOBUFS;
-	while (ledger_take(table->config.ledger, LEDGER_WEIGHTS, bytes) < 0) {
-		pthread_mutex_lock(&table->lock);
-		idle = idle_take(table, NULL);
-		pthread_mutex_unlock(&table->lock);
-		if (!idle)
-			return -ENOBUFS;
+	pthread_mutex_lock(&table->lock);
+	idle = idle_take(table, NULL);
+	pthread_mutex_unlock(&table->lock);
+	if (idle)
 		free_idle(idle);
-	}
+	return idle != NULL;
+}
+
+/* What is on its way back is waited for, where it makes the room, before anything goes for it.
+ * -ENOBUFS: KV is in the way, and nothing is left that nobody refers to. */
+static int take_of_ledger(struct weights_table *table, uint64_t bytes, bool may_wait)
+{
+	struct ledger *ledger = table->config.ledger;
+
+	if (!ledger_holds_weights(ledger, bytes))
+		return -ENOBUFS;
+	while (ledger_take(ledger, LEDGER_WEIGHTS, bytes) < 0)
+		if (!(may_wait && ledger_await(ledger, bytes)) && !free_oldest(table))
+			return -ENOBUFS;
 	return 0;
 }
 
-/* Books so much in *booking. */
-static int book(struct weights *weights, uint64_t bytes, uint64_t *booking)
+/* Books so much in *booking. may_wait: for what others give back. */
+static int book(struct weights *weights, uint64_t bytes, uint64_t *booking, bool may_wait)
 {
 	struct weights_table *table = weights->home;
 	struct weights_list go = TAILQ_HEAD_INITIALIZER(go);
@@ -124,7 +139,7 @@ static int book(struct weights *weights, uint64_t bytes, uint64_t *booking)
 		free_idle(idle);
 	}
 	if (r == 0)
-		r = take_of_ledger(table, bytes);
+		r = take_of_ledger(table, bytes, may_wait);
 	if (r != -ENOBUFS)
 		return r;
 	pthread_mutex_lock(&table->lock);
@@ -174,10 +189,10 @@ int weights_take_room(struct weights *weights, uint64_t wanted)
 {
 	const struct weights_config *c = &weights->home->config;
 	uint64_t bytes = grains(c, wanted);
-	int r = book(weights, bytes, &weights->content.bytes);
+	int r = book(weights, bytes, &weights->content.bytes, true);
 
 	if (r == -ENOBUFS && ledger_ask_kv(c->ledger, bytes) == 0)
-		r = book(weights, bytes, &weights->content.bytes);
+		r = book(weights, bytes, &weights->content.bytes, true);
 	if (r < 0)
 		return refuse(weights, bytes, r, weights->why);
 	r = c->ops->program->weights_new(c->backend, bytes, &weights->content.memory);
@@ -189,7 +204,8 @@ int weights_take_room(struct weights *weights, uint64_t wanted)
 
 int weights_take_scratch(struct weights *weights, uint64_t bytes, char why[WEIGHTS_WHY_BYTES])
 {
-	int r = book(weights, bytes, &weights->scratch_bytes);
+	/* the scheduler asks, which is who gives */
+	int r = book(weights, bytes, &weights->scratch_bytes, false);
 
 	return r < 0 ? refuse(weights, bytes, r, why) : 0;
 }

@@ -125,6 +125,13 @@ static void cpu_extent_release(struct backend *b, uint32_t extent)
 	pool_release(&b->pool, extent);
 }
 
+/* Batches are done when their submit returns. */
+static int cpu_extent_renew(struct backend *b, uint32_t extent)
+{
+	cpu_extent_release(b, extent);
+	return pool_commit(&b->pool, extent);
+}
+
 static int cpu_arena_attach(struct backend *b, void *host, uint64_t bytes, uint64_t *ret_base)
 {
 	(void)b;
@@ -424,6 +431,7 @@ const struct backend_ops backend_cpu = {
 	.page_bytes = cpu_page_bytes,
 	.extent_commit = cpu_extent_commit,
 	.extent_release = cpu_extent_release,
+	.extent_renew = cpu_extent_renew,
 	.arena_attach = cpu_arena_attach,
 	.arena_detach = cpu_arena_detach,
 	.submit = cpu_submit,

@@ -83,6 +83,15 @@ static int group_extent_commit(struct backend *b, uint32_t extent)
 	return r;
 }
 
+static int group_extent_renew(struct backend *b, uint32_t extent)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < b->n_devices && r == 0; i++)
+		r = b->ops->extent_renew(b->devices[i].backend, extent);
+	return r;
+}
+
 /* io has one address for all devices. */
 static int group_arena_attach(struct backend *b, void *host, uint64_t bytes, uint64_t *ret_base)
 {
@@ -374,6 +383,7 @@ const struct backend_ops backend_group = {
 	.page_bytes = group_page_bytes,
 	.extent_commit = group_extent_commit,
 	.extent_release = group_extent_release,
+	.extent_renew = group_extent_renew,
 	.arena_attach = group_arena_attach,
 	.arena_detach = group_arena_detach,
 	.arena_new = group_arena_new,

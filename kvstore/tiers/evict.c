@@ -329,19 +329,26 @@ void evict_all(struct store *s)
 		evict_node(s, n);
 }
 
+/* False: none is there that goes now. */
+static bool evict_oldest(struct store *s, const char *name, uint32_t *n_freed)
+{
+	struct store_node *victim = name ? oldest_of_name(s, name) : lru_oldest(s, STORE_DEVICE);
+
+	if (!victim || (s->tiers && demote_can_wait(s, victim->namespace->holding)))
+		return false;
+	*n_freed += evict_node(s, victim);
+	return true;
+}
+
 uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32_t max_slices)
 {
-	uint32_t freed = 0;
+	uint32_t n_freed = 0;
 
 	pages_release(&s->pages);
-	for (uint32_t i = 0; i < max_slices && freed < n_pages; i++) {
-		struct store_node *victim =
-			name ? oldest_of_name(s, name) : lru_oldest(s, STORE_DEVICE);
-		if (!victim || (s->tiers && demote_can_wait(s, victim->namespace->holding)))
+	for (uint32_t i = 0; i < max_slices && n_freed < n_pages; i++)
+		if (!evict_oldest(s, name, &n_freed))
 			break;
-		freed += evict_node(s, victim);
-	}
-	return freed;
+	return n_freed;
 }
 
 /* At most so many extents of the model would be empty if everything idle went. */
@@ -359,19 +366,30 @@ static uint64_t model_bound(const struct store_model *m)
 	return bound + empty_bound(&m->tenant, m->lent.extent_pages, n_idle);
 }
 
-int store_give(struct store *s, uint32_t n, uint32_t max_slices)
+static uint64_t models_bound(const struct store *s)
 {
 	const struct store_model *m;
 	uint64_t bound = 0;
+
+	LIST_FOREACH (m, &s->all_models, all)
+		bound += model_bound(m);
+	return bound;
+}
+
+int store_give(struct store *s, uint32_t n, uint32_t max_slices)
+{
+	/* pages into which slices come up are used, and may be idle when these are there */
+	uint64_t n_rising = s->tiers ? s->tiers->queues[TIER_UP].n : 0, bound;
+	uint32_t i = 0, n_freed = 0;
 
 	pages_release(&s->pages);
 	n -= pages_give_spares(&s->pages, n);
 	if (n == 0)
 		return 0;
-	LIST_FOREACH (m, &s->all_models, all)
-		bound += model_bound(m);
+	bound = models_bound(s);
 	if (bound < n)
-		return -ENOSPC;
-	store_evict(s, NULL, UINT32_MAX, max_slices);
-	return -EAGAIN;
+		return bound + n_rising < n ? -ENOSPC : -EBUSY;
+	while (i < max_slices && evict_oldest(s, NULL, &n_freed))
+		i++;
+	return i > 0 ? -EAGAIN : -EBUSY;
 }

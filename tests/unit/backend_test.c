@@ -277,17 +277,15 @@ static void test_moved_keys_score_as_they_did(void **state)
 	backend_cpu.close(b);
 }
 
-static void test_a_released_extent_comes_back_zeroed(void **state)
+static void expect_zeroed(void (*make_new)(struct backend *b))
 {
 	struct backend *b = open_small();
 	struct probe p;
 
-	(void)state;
 	probe_init(&p);
 	assert_int_equal(backend_cpu.extent_commit(b, 0), 0);
 	probe_put(&p, b, 0, 0, 0, 7);
-	backend_cpu.extent_release(b, 0);
-	assert_int_equal(backend_cpu.extent_commit(b, 0), 0);
+	make_new(b);
 
 	struct backend_io io = {.q = (uintptr_t)p.q, .o = (uintptr_t)p.o};
 
@@ -296,6 +294,25 @@ static void test_a_released_extent_comes_back_zeroed(void **state)
 	for (uint32_t i = 0; i < 256; i++)
 		assert_true(p.o[i / 64][i % 64] == 0);
 	backend_cpu.close(b);
+}
+
+static void release_and_commit(struct backend *b)
+{
+	backend_cpu.extent_release(b, 0);
+	assert_int_equal(backend_cpu.extent_commit(b, 0), 0);
+}
+
+static void renew(struct backend *b)
+{
+	assert_int_equal(backend_cpu.extent_renew(b, 0), 0);
+	assert_int_equal(backend_cpu.extent_commit(b, 0), -EINVAL);
+}
+
+static void test_a_released_extent_comes_back_zeroed(void **state)
+{
+	(void)state;
+	expect_zeroed(release_and_commit);
+	expect_zeroed(renew);
 }
 
 static void test_counters_count_batches_rows_and_bytes(void **state)

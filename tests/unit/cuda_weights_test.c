@@ -1,10 +1,11 @@
 /*
  * cuda_weights_test.c - memory of weights that others map, on a device that is played
  * (fake_runtime.c, fake_vmm.c): whether they can, what they find in it, and who has what it is
- * mapped by; and what it takes of the device and of pinned memory.
+ * mapped by; what it takes of the device and of pinned memory; and the memory of the pool.
  */
 #include "fake_device.h"
 
+#include "kernels/cuda/device/pool.h"
 #include "kernels/cuda/program/lend.h"
 #include "kernels/cuda/program/weights.h"
 
@@ -150,6 +151,26 @@ static void test_who_load_at_once_get_what_is_theirs(void **state)
 	}
 }
 
+static void test_an_extent_is_made_new_where_it_lies(void **state)
+{
+	struct pool pool;
+	uint8_t *at;
+
+	(void)state;
+	assert_int_equal(pool_init(&pool, 0, 2 * WEIGHTS_GRAIN, WEIGHTS_GRAIN), 0);
+	assert_int_equal(pool_commit(&pool, 1, NULL), 0);
+	at = (uint8_t *)(uintptr_t)(pool.base + WEIGHTS_GRAIN);
+	memset(at, 1, WEIGHTS_GRAIN);
+	at[-1] = 1;
+	assert_int_equal(pool_clear(&pool, 1, NULL), 0);
+	assert_int_equal(at[0], 0);
+	assert_memory_equal(at, at + 1, WEIGHTS_GRAIN - 1);
+	assert_int_equal(at[-1], 1);
+	assert_int_equal(fake_device_bytes, WEIGHTS_GRAIN);
+	pool_done(&pool);
+	assert_int_equal(fake_device_bytes, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -159,6 +180,7 @@ int main(void)
 		cmocka_unit_test(test_memory_is_taken_in_whole_grains),
 		cmocka_unit_test(test_all_weights_of_a_device_share_what_is_pinned),
 		cmocka_unit_test(test_who_load_at_once_get_what_is_theirs),
+		cmocka_unit_test(test_an_extent_is_made_new_where_it_lies),
 	};
 	int failed;
 

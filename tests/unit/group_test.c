@@ -284,6 +284,7 @@ static void test_an_extent_has_as_much_on_each_device(void **state)
 	for (uint32_t e = 0; e < 6; e++)
 		assert_int_equal(backend_group.extent_commit(b, e), 0);
 	backend_group.extent_release(b, 1);
+	assert_int_equal(backend_group.extent_renew(b, 2), 0);
 	for (uint32_t i = 0; i < 3; i++) {
 		group_stats(b, i, &stats);
 		assert_int_equal(stats.pool_peak_bytes, 12 * MIB);

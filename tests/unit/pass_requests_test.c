@@ -15,6 +15,8 @@
 #include "daemon/sched/verbs/sessions.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -215,7 +217,7 @@ static void sequences_that_are_not_in_the_pass_close_in_the_middle_of_it(void **
 	school_free(s);
 }
 
-static uint32_t n_released;
+static uint32_t n_released, n_renewed;
 
 /* A driver would wait for the pass. */
 static void release_in_time(struct backend *b, uint32_t extent)
@@ -225,47 +227,147 @@ static void release_in_time(struct backend *b, uint32_t extent)
 	backend_cpu.extent_release(b, extent);
 }
 
-/* Sequences of layers that take four extents; one stays as the model's. */
-static void memory_that_is_left_in_a_pass_goes_behind_it(void **state)
+static int renew(struct backend *b, uint32_t extent)
 {
-	static uint32_t ids[32768];
-	struct work_shape shape = {.n_layers = 1,
-				   .n_q_heads = 1,
-				   .n_kv_heads = 1,
-				   .head_dim = 16,
-				   .page_tokens = 64,
-				   .dtype = WORK_FP16};
-	struct school *s = school_of_layers(1);
-	struct store_match match;
-	struct client c;
-	uint64_t seqs[4];
+	n_renewed++;
+	return backend_cpu.extent_renew(b, extent);
+}
 
-	(void)state;
+/* A session whose sequences take an extent each. */
+#define LEAVING 4u
+#define EXTENT_TOKENS 32768u
+
+struct leaver {
+	struct client c;
+	uint64_t seqs[LEAVING];
+};
+
+static void take_extent(struct leaver *l, uint32_t i)
+{
+	static uint32_t ids[EXTENT_TOKENS];
+	struct store_match match;
+
+	ids[0]++;
+	assert_int_equal(client_open(&l->c, ids, 1, &l->seqs[i], &match), 0);
+	assert_int_equal(client_extend(&l->c, l->seqs[i], ids, EXTENT_TOKENS).status, 0);
+}
+
+/* It has all of them, and leaves them in a pass that has just begun; one stays as the model's. */
+static void leave_in_a_pass(struct leaver *l, struct school *s)
+{
+	const struct work_shape shape = {.n_layers = 1,
+					 .n_q_heads = 1,
+					 .n_kv_heads = 1,
+					 .head_dim = 16,
+					 .page_tokens = 64,
+					 .dtype = WORK_FP16};
+
 	s->ops.extent_release = release_in_time;
-	n_released = 0;
+	s->ops.extent_renew = renew;
+	n_released = n_renewed = 0;
 	world.instant = true;
-	client_start(&c, &s->h, 2, &shape, ARENA_BYTES);
-	for (uint32_t i = 0; i < 4; i++) {
-		ids[0] = i + 1;
-		assert_int_equal(client_open(&c, ids, 1, &seqs[i], &match), 0);
-		assert_int_equal(client_extend(&c, seqs[i], ids, 32768).status, 0);
-	}
+	client_start(&l->c, &s->h, 2, &shape, ARENA_BYTES);
+	for (uint32_t i = 0; i < LEAVING; i++)
+		take_extent(l, i);
 	world.instant = false;
 	while (s->h.sched->passes.in_flight)
 		go_until(s, NULL, world.now_ns + ROUND_NS);
 	while (!s->h.sched->passes.in_flight)
 		go_until(s, NULL, world.now_ns + ROUND_NS);
-	for (uint32_t i = 0; i < 4; i++)
-		assert_int_equal(client_close(&c, seqs[i]), 0);
+	for (uint32_t i = 0; i < LEAVING; i++)
+		assert_int_equal(client_close(&l->c, l->seqs[i]), 0);
 	assert_true(s->h.sched->passes.in_flight);
 	assert_int_equal(n_released, 0);
-	assert_int_equal(s->h.sched->n_leaving, 3);
+	assert_int_equal(s->h.sched->n_leaving, LEAVING - 1);
+}
+
+static void leaver_end(struct leaver *l, struct school *s)
+{
+	world.instant = true;
+	client_end(&l->c);
+	school_free(s);
+}
+
+static void memory_that_is_left_in_a_pass_goes_behind_it(void **state)
+{
+	struct school *s = school_of_layers(1);
+	struct leaver l;
+
+	(void)state;
+	leave_in_a_pass(&l, s);
 	while (s->h.sched->passes.in_flight)
 		go_until(s, NULL, world.now_ns + ROUND_NS);
 	go_until(s, NULL, world.now_ns + ROUND_NS);
-	assert_int_equal(n_released, 3);
-	world.instant = true;
-	client_end(&c);
+	assert_int_equal(n_released, LEAVING - 1);
+	assert_int_equal(n_renewed, 0);
+	leaver_end(&l, s);
+}
+
+/* No time passes: the driver is not asked for any of it. */
+static void memory_that_is_left_in_a_pass_is_had_again_in_it(void **state)
+{
+	struct school *s = school_of_layers(1);
+	struct leaver l;
+
+	(void)state;
+	leave_in_a_pass(&l, s);
+	for (uint32_t i = 0; i < LEAVING - 1; i++)
+		take_extent(&l, i);
+	assert_true(s->h.sched->passes.in_flight);
+	assert_int_equal(n_released, 0);
+	assert_int_equal(n_renewed, LEAVING - 2);
+	assert_int_equal(s->h.sched->n_leaving, 1);
+	leaver_end(&l, s);
+}
+
+/* ---- who asks for room in a pass ------------------------------------------------------------- */
+
+#define GIB (UINT64_C(1) << 30)
+
+struct asker {
+	pthread_t thread;
+	struct ledger ledger;
+	int r;
+	atomic_bool done;
+};
+
+static void *ask_for_room(void *arg)
+{
+	struct asker *asker = arg;
+
+	asker->r = ledger_ask_kv(&asker->ledger, 3 * GIB / 2);
+	atomic_store(&asker->done, true);
+	return NULL;
+}
+
+static void go_until_asked(struct asker *a)
+{
+	assert_int_equal(pthread_create(&a->thread, NULL, ask_for_room, a), 0);
+	while (!ledger_is_asked(&a->ledger))
+		sched_yield();
+}
+
+/* All that is there is used: nobody waits for a pass, or for copies, to hear it. */
+static void that_nothing_can_go_is_said_at_once(void **state)
+{
+	struct school *s = school_of_layers(1);
+	struct asker asker = {.ledger = {.max_bytes = 2 * GIB}};
+
+	(void)state;
+	sched_share_ledger(s->h.sched, &asker.ledger);
+	assert_int_equal(ledger_take(&asker.ledger, LEDGER_WEIGHTS, GIB), 0);
+	for (int in_flight = 1; in_flight >= 0; in_flight--) {
+		while (s->h.sched->passes.in_flight != in_flight)
+			go_until(s, NULL, world.now_ns + ROUND_NS);
+		s->h.sched->tiers.busy = !in_flight;
+		go_until_asked(&asker);
+		sched_round(s->h.sched);
+		assert_false(ledger_is_asked(&asker.ledger));
+		assert_int_equal(pthread_join(asker.thread, NULL), 0);
+		assert_int_equal(asker.r, -ENOSPC);
+	}
+	s->h.sched->tiers.busy = false;
+	s->h.sched->core.ledger = NULL;
 	school_free(s);
 }
 
@@ -279,6 +381,8 @@ int main(void)
 		cmocka_unit_test(a_session_is_served_in_order),
 		cmocka_unit_test(sequences_that_are_not_in_the_pass_close_in_the_middle_of_it),
 		cmocka_unit_test(memory_that_is_left_in_a_pass_goes_behind_it),
+		cmocka_unit_test(memory_that_is_left_in_a_pass_is_had_again_in_it),
+		cmocka_unit_test(that_nothing_can_go_is_said_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,8 +34,8 @@ struct sched {
 	struct sched_session_list ended_sessions; /* owned: whose device arenas may still be open */
 	struct sched_model_list models; /* owned */
 	uint32_t n_sessions;
-	uint32_t *leaving; /* owned, grows: extents that go when the backend is at nothing */
-	uint32_t n_leaving, leaving_room;
+	uint32_t *leaving; /* owned, room for all: extents that go when the backend is at nothing */
+	uint32_t n_leaving;
 	bool warned_of_time_slices; /* of clients without MPS */
 
 	bool prefill_turn; /* the last batch was decode */

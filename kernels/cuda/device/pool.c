@@ -34,6 +34,13 @@ void pool_done(struct pool *pool)
 	*pool = (struct pool){0};
 }
 
+int pool_clear(const struct pool *pool, uint32_t extent, struct CUstream_st *stream)
+{
+	void *at = (void *)(uintptr_t)(pool->base + extent * pool->extent_bytes);
+
+	return cudaMemsetAsync(at, 0, pool->extent_bytes, stream) == cudaSuccess ? 0 : -EIO;
+}
+
 int pool_commit(struct pool *pool, uint32_t extent, struct CUstream_st *stream)
 {
 	uint64_t at = pool->base + extent * pool->extent_bytes;
@@ -43,7 +50,7 @@ int pool_commit(struct pool *pool, uint32_t extent, struct CUstream_st *stream)
 	if (vmm_fill(&pool->vmm, at, pool->extent_bytes) < 0)
 		return -ENOMEM;
 	pool->mapped[extent] = true;
-	if (cudaMemsetAsync((void *)(uintptr_t)at, 0, pool->extent_bytes, stream) == cudaSuccess)
+	if (pool_clear(pool, extent, stream) == 0)
 		return 0;
 	pool_release(pool, extent);
 	return -ENOMEM;

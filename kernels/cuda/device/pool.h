@@ -30,6 +30,8 @@ void pool_done(struct pool *pool);
 /* Memory for the extent, zeroed in order with the stream. 0, -ENOMEM, -EINVAL where it has some
  * already. */
 MUST_CHECK int pool_commit(struct pool *pool, uint32_t extent, struct CUstream_st *stream);
+/* Zeros in its memory, in order with the stream. 0 or -EIO. */
+MUST_CHECK int pool_clear(const struct pool *pool, uint32_t extent, struct CUstream_st *stream);
 /* As pool_done for one extent. */
 void pool_release(struct pool *pool, uint32_t extent);
 

@@ -120,6 +120,15 @@ static void cuda_extent_release(struct backend *b, uint32_t extent)
 		pool_release(&b->pool, extent);
 }
 
+static int cuda_extent_renew(struct backend *b, uint32_t extent)
+{
+	uint64_t bytes = b->pool.extent_bytes;
+
+	backend_enter(b);
+	tier_before_write(&b->tier, b->pool.base + extent * bytes, bytes);
+	return pool_clear(&b->pool, extent, b->batch.queue.stream);
+}
+
 static int cuda_arena_attach(struct backend *b, void *host, uint64_t bytes, uint64_t *ret_base)
 {
 	void *device = NULL;
@@ -403,6 +412,7 @@ static const struct backend_ops ops = {
 	.page_bytes = cuda_page_bytes,
 	.extent_commit = cuda_extent_commit,
 	.extent_release = cuda_extent_release,
+	.extent_renew = cuda_extent_renew,
 	.arena_attach = cuda_arena_attach,
 	.arena_detach = cuda_arena_detach,
 	.arena_new = cuda_lend,
