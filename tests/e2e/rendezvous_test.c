@@ -75,20 +75,32 @@ static void daemons_that_a_list_names_find_each_other_and_serve(void **state)
 	hosts_free(&hosts);
 }
 
-static void a_daemon_that_never_comes_is_named_in_time(void **state)
+/* Two come. Returns whether it is the third that the first one misses after so long. */
+static bool the_third_is_missed(unsigned after_ms)
 {
 	struct hosts hosts = hosts_new();
+	char flag[64], words[64];
 	pid_t pids[2];
-	(void)state;
+	bool is_missed;
 
-	hosts_tell(&hosts, "--ranks-timeout-ms=400");
+	snprintf(flag, sizeof(flag), "--ranks-timeout-ms=%u", after_ms);
+	snprintf(words, sizeof(words), "has not called for %u ms", after_ms);
+	hosts_tell(&hosts, flag);
 	for (uint32_t i = 0; i < 2; i++)
 		pids[i] = harness_spawn(hosts.h[i]);
 	for (uint32_t i = 0; i < 2; i++)
 		assert_int_equal(harness_wait(pids[i]), 1);
-	assert_true(harness_log_has(hosts.h[0], "ranks: rank 2 of "));
-	assert_true(harness_log_has(hosts.h[0], "has not called for 400 ms"));
+	is_missed = harness_log_has(hosts.h[0], "ranks: rank 2 of ");
+	assert_true(harness_log_has(hosts.h[0], words));
 	hosts_free(&hosts);
+	return is_missed;
+}
+
+/* Where the second is as late, as on a machine that is busy with others, it is missed first. */
+static void a_daemon_that_never_comes_is_named_in_time(void **state)
+{
+	(void)state;
+	assert_true(the_third_is_missed(400) || the_third_is_missed(10000));
 }
 
 static void daemons_that_differ_say_in_what(void **state)

@@ -31,8 +31,9 @@ struct fixture {
 	struct lane_segment lanes[N_LANES];
 	_Atomic uint32_t alive;
 	int daemon_end;
-	unsigned n_threads; /* before */
 };
+
+static unsigned n_threads; /* before any test */
 
 static void sleep_ms(unsigned ms)
 {
@@ -49,6 +50,35 @@ static unsigned count_threads(void)
 		n++;
 	closedir(tasks);
 	return n - 2;
+}
+
+/* Who joins a thread goes on before the kernel has taken it off the list. */
+static void assert_threads(unsigned n)
+{
+	for (int i = 0; i < TRIES && count_threads() != n; i++)
+		sleep_ms(1);
+	assert_int_equal(count_threads(), n);
+}
+
+static void *wait_for_lock(void *lock)
+{
+	pthread_mutex_lock(lock);
+	pthread_mutex_unlock(lock);
+	return NULL;
+}
+
+/* While there is one more: with the first a sanitizer begins one of its own. */
+static int count_before(void **state)
+{
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	pthread_t thread;
+
+	(void)state;
+	pthread_mutex_lock(&lock);
+	assert_int_equal(pthread_create(&thread, NULL, wait_for_lock, &lock), 0);
+	n_threads = count_threads() - 1;
+	pthread_mutex_unlock(&lock);
+	return pthread_join(thread, NULL);
 }
 
 static struct abi_lane *lane_new(void)
@@ -76,7 +106,6 @@ static int setup(void **state)
 		f->lanes[i].shared = lane_new();
 		connection_add_lane(&f->c, &f->lanes[i]);
 	}
-	f->n_threads = count_threads();
 	*state = f;
 	return 0;
 }
@@ -191,27 +220,39 @@ static void it_is_one_thread_however_often_it_is_begun(void **state)
 
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(watch_begin(&f->c, "test"), 0);
-	assert_int_equal(count_threads(), f->n_threads + 1);
+	assert_threads(n_threads + 1);
 }
 
-/* Whether the daemon lives or not: who closes a connection does not wait. */
+static uint64_t begin_and_end_ns(struct fixture *f, bool dead)
+{
+	uint64_t begin_ns;
+
+	assert_int_equal(watch_begin(&f->c, "test"), 0);
+	if (dead && f->daemon_end >= 0)
+		daemon_die(f);
+	if (dead)
+		assert_released(f->lanes[0].shared);
+	begin_ns = clock_now_ns();
+	watch_end(&f->c);
+	begin_ns = clock_now_ns() - begin_ns;
+	close(f->c.watch_fd);
+	f->c.watch_fd = -1;
+	return begin_ns;
+}
+
+/* Whether the daemon lives or not: who closes a connection does not wait. Of some times one shows
+ * it: at the others a machine may have been busy with others. */
 static void it_ends_at_once(void **state)
 {
 	struct fixture *f = *state;
-	uint64_t begin_ns;
 
 	for (int dead = 0; dead < 2; dead++) {
-		assert_int_equal(watch_begin(&f->c, "test"), 0);
-		if (dead)
-			daemon_die(f);
-		if (dead)
-			assert_released(f->lanes[0].shared);
-		begin_ns = clock_now_ns();
-		watch_end(&f->c);
-		assert_true(clock_now_ns() - begin_ns < UINT64_C(1000000000));
-		assert_int_equal(count_threads(), f->n_threads);
-		close(f->c.watch_fd);
-		f->c.watch_fd = -1;
+		uint64_t least_ns = UINT64_MAX;
+
+		for (int i = 0; i < 5 && least_ns >= UINT64_C(1000000000); i++)
+			least_ns = begin_and_end_ns(f, dead);
+		assert_true(least_ns < UINT64_C(1000000000));
+		assert_threads(n_threads);
 	}
 }
 
@@ -248,7 +289,7 @@ static void a_forked_child_does_not_wait_for_it(void **state)
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
-	assert_int_equal(count_threads(), f->n_threads + 1);
+	assert_threads(n_threads + 1);
 }
 
 static void where_it_cannot_begin_the_app_is_told(void **state)
@@ -286,5 +327,5 @@ int main(void)
 		CASE(where_it_cannot_begin_the_app_is_told),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, count_before, NULL);
 }
