@@ -27,6 +27,7 @@ struct list {
 	char folder[64];
 	char text[RANKS][96];
 	const char *addresses[RANKS];
+	int fds[RANKS]; /* sockets that keep its ports; -1: it has none */
 };
 
 static void list_paths(struct list *l)
@@ -36,13 +37,15 @@ static void list_paths(struct list *l)
 	for (uint32_t i = 0; i < RANKS; i++) {
 		snprintf(l->text[i], sizeof(l->text[i]), "%s/rank-%u", l->folder, i);
 		l->addresses[i] = l->text[i];
+		l->fds[i] = -1;
 	}
 }
 
-/* Ports that nobody has right now. */
+/* Ports that nobody has, nor gets: a socket that does not listen leaves its port to who listens
+ * with SO_REUSEADDR, as ranks do, and the kernel gives it to nobody who asks for any. */
 static void list_ports(struct list *l)
 {
-	int fds[RANKS];
+	const int one = 1;
 
 	l->folder[0] = '\0';
 	for (uint32_t i = 0; i < RANKS; i++) {
@@ -50,20 +53,21 @@ static void list_ports(struct list *l)
 					 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 		socklen_t bytes = sizeof(at);
 
-		fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		assert_true(fds[i] >= 0);
-		assert_int_equal(bind(fds[i], (struct sockaddr *)&at, bytes), 0);
-		assert_int_equal(getsockname(fds[i], (struct sockaddr *)&at, &bytes), 0);
+		l->fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		assert_true(l->fds[i] >= 0);
+		setsockopt(l->fds[i], SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+		assert_int_equal(bind(l->fds[i], (struct sockaddr *)&at, bytes), 0);
+		assert_int_equal(getsockname(l->fds[i], (struct sockaddr *)&at, &bytes), 0);
 		snprintf(l->text[i], sizeof(l->text[i]), "127.0.0.1:%u", ntohs(at.sin_port));
 		l->addresses[i] = l->text[i];
 	}
-	for (uint32_t i = 0; i < RANKS; i++)
-		close(fds[i]);
 }
 
 /* Nothing is left behind. */
 static void list_done(struct list *l)
 {
+	for (uint32_t i = 0; i < RANKS && l->fds[i] >= 0; i++)
+		close(l->fds[i]);
 	if (l->folder[0])
 		assert_int_equal(rmdir(l->folder), 0);
 }
