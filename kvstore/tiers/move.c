@@ -50,6 +50,7 @@ static void move_of_slice(struct tier_move *v, const struct store_node *n, uint3
 	v->node_id = n->id;
 	v->pos = pos;
 	v->slice = n->slices[index];
+	v->n_dropped = n->residency->n_dropped;
 }
 
 static struct tier_copy copy_of(const struct store *s, const struct store_model *m,
@@ -237,12 +238,14 @@ static void retire_read(struct store *s, struct tier_move *v)
 	places_unref(s, STORE_FILE, v->file);
 }
 
-/* Is this slice the next one of the node to be in the file? */
+/* Is this slice the next one of the node to be in the file? Another in its place may have as many
+ * tokens in the same rows, once any was dropped. */
 static bool lasts(const struct store_node *n, const struct tier_move *v)
 {
 	const struct store_residency *res = n->residency;
 
-	return res->n_backed < n->n_slices && n->pos + res->backed_tokens == v->pos &&
+	return res->n_dropped == v->n_dropped && res->n_backed < n->n_slices &&
+	       n->pos + res->backed_tokens == v->pos &&
 	       same_rows(n->slices[res->n_backed], v->slice) &&
 	       res->n_backed < res->images_capacity &&
 	       node_n_backed(n->parent) == n->parent->n_slices;

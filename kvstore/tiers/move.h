@@ -5,7 +5,8 @@
  * and remembers which slice of which node it serves. When it has ended it counts only if that slice
  * is still the next one of its kind in that node, and the path before it is where it ought to be;
  * else its work is thrown away and, if still wanted, done again. So trees change as they please,
- * whatever is under way.
+ * whatever is under way. A write knows its slice by its rows alone, so it counts only if the node
+ * has dropped none since.
  *
  * Moves of one kind are served in the order in which they began.
  */
@@ -27,6 +28,7 @@ struct tier_move {
 	uint64_t node_id; /* DOWN: 0 */
 	uint32_t pos; /* of the slice's first token */
 	struct store_slice slice; /* rows of it; UP: with the page that is taken for it */
+	uint32_t n_dropped; /* WRITE: of the node when it began */
 	uint32_t host; /* place, referred to */
 	uint32_t file; /* place, referred to; TIER_NONE: none */
 	enum move_state state;

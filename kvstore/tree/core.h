@@ -135,6 +135,7 @@ struct store_residency {
 	/* Moves under way for the slices after n_device, n_memory, n_backed; more than that if the
 	 * node has changed since: then they will come to nothing. */
 	uint32_t n_rising, n_reading, n_writing;
+	uint32_t n_dropped; /* slices, ever: what follows in their place is others */
 	uint32_t images_capacity;
 	uint32_t *images; /* owned */
 	bool listed[STORE_TIERS]; /* in its holding's lru; of the device: see the node */

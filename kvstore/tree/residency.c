@@ -227,6 +227,7 @@ void residency_release_last(struct store_node *n)
 	residency_release(n, i);
 	if (!res)
 		return;
+	res->n_dropped++;
 	if (i < res->n_device)
 		res->device_tokens -= count;
 	if (i < res->n_backed)

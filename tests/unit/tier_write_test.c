@@ -80,6 +80,40 @@ static void test_passing_pages_take_no_room_from_others(void **state)
 	assert_int_equal(in_file(state, DOCUMENT_A), 16);
 }
 
+static void leave_of(struct tier_world *w, uint64_t domain, const char *document)
+{
+	struct store_seq *q =
+		tier_world_seq(w, (struct tier_world_key){.domain = domain}, document, NULL);
+
+	assert_int_equal(tier_world_publish(w, q, document), 0);
+	store_seq_close(q, w->now_ns);
+}
+
+/* While a page is written it is forgotten, as host memory is another's, and others follow in its
+ * place: as many, so that all that differs is which tokens they are. */
+static void test_a_page_in_the_place_of_one_that_is_written_is_not_it(void **state)
+{
+	struct tier_world *w =
+		tier_world_of(state, (struct tier_world_options){.device_pages = 4,
+								 .host_pages = 8,
+								 .file_pages = 16,
+								 .domain_host_pages = 1});
+
+	tier_world_leave(w, "abcdefgh");
+	assert_int_equal(store_evict(w->store, NULL, 1, 1), 1);
+	store_tiers_poll(w->store, 1); /* both pages are on their way to the file */
+	w->downs.held = true; /* and stay so: the first is copied down before */
+	tier_world_leave(w, "1234");
+	assert_int_equal(tier_world_cached(w, any, "abcdZ"), 4); /* which is younger now */
+	leave_of(w, 2, "ABCDEFGHIJKL"); /* in the place of 1234, which goes where efgh is */
+	assert_int_equal(tier_info_of(w, 'a').n_tokens, 4);
+	leave_of(w, 1, "abcdstuv");
+	tier_world_let_go(w);
+	store_tiers_flush(w->store);
+	tier_world_settle(w);
+	assert_int_equal(in_file(state, "abcdstuvw"), 8);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, tier_set_up, tier_tear_down)
 
 int main(void)
@@ -88,6 +122,7 @@ int main(void)
 		TEST(test_a_page_that_is_still_copied_is_written_later),
 		TEST(test_what_finds_no_way_to_the_file_is_given_up),
 		TEST(test_passing_pages_take_no_room_from_others),
+		TEST(test_a_page_in_the_place_of_one_that_is_written_is_not_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
