@@ -4,10 +4,10 @@ import asyncio
 import os
 import socket
 import threading
-import time
 
 import pytest
 
+from coppice.serve import listener
 from coppice.serve.listener import OTHERS_S, Listener
 
 N_CLIENTS = 60
@@ -24,16 +24,28 @@ def listeners_of(bound, n):
     return [Listener.of(socket.socket(fileno=os.dup(bound.fileno()))) for _ in range(n)]
 
 
-def test_the_next_is_left_to_others(bound):
+class Clock:
+    """In place of time, of which no more goes by than a test says."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+
+def test_the_next_is_left_to_others(bound, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(listener, "time", clock)
     first, second = listeners_of(bound, 2)
     links = [socket.create_connection(bound.getsockname()) for _ in range(3)]
     taken = [first.accept()[0]]
     with pytest.raises(BlockingIOError):
         first.accept()
     taken.append(second.accept()[0])
-    time.sleep(OTHERS_S)
+    clock.now += OTHERS_S
     taken.append(first.accept()[0])
-    time.sleep(OTHERS_S)
+    clock.now += OTHERS_S
     with pytest.raises(BlockingIOError):  # nobody is there, and it is free for whoever comes
         first.accept()
     links.append(socket.create_connection(bound.getsockname()))
@@ -42,12 +54,12 @@ def test_the_next_is_left_to_others(bound):
         one.close()
 
 
-async def serve(listener, n_taken, ready, over):
+async def serve(one, n_taken, ready, over):
     async def answer(_, writer):
-        n_taken[listener] += 1
+        n_taken[one] += 1
         writer.close()
 
-    async with await asyncio.start_server(answer, sock=listener):
+    async with await asyncio.start_server(answer, sock=one):
         ready.wait()
         while not over.is_set():
             await asyncio.sleep(0.01)
