@@ -1,4 +1,4 @@
-/* heads.h - what every backend asks of a model's layers and heads. */
+/* heads.h - what every backend asks of a model's numbers of layers and heads. */
 #ifndef COPPICE_KERNELS_HEADS_H
 #define COPPICE_KERNELS_HEADS_H
 

@@ -100,7 +100,8 @@ static int connect_address(int fd, const struct sockaddr_un *address)
 	return 0;
 }
 
-/* The lock, or -1 where the directory cannot be opened or somebody sits on it. */
+/* Locked, unless somebody sits on it for too long: he keeps nobody from starting. -1: the directory
+ * cannot be opened. */
 static int directory_lock(const struct sockaddr_un *address)
 {
 	struct sockaddr_un copy = *address;

@@ -1,6 +1,5 @@
 /*
- * backend_cpu.c - the backend that computes on the machine's cores: opens the parts, checks shapes,
- * counts.
+ * backend_cpu.c - the backend that computes on the machine's cores: opens the parts and counts.
  *
  * A batch is complete when submit returns. Arena addresses are the host's own.
  */

@@ -1,4 +1,7 @@
-/* pool.c - address space for the whole pool at once, memory extent by extent. */
+/*
+ * pool.c - address space for the whole pool at once, memory extent by extent; and which shapes of
+ * KV are taken.
+ */
 #include "pool.h"
 #include "huge.h"
 #include "kernels/heads.h"

@@ -39,6 +39,7 @@ class ApiError(Exception):
 
 
 def busy(message: str) -> ApiError:
+    """Too many streams (Worker.add), or no room in the daemon (api_error)."""
     return ApiError(429, message, code="rate_limit_exceeded")
 
 
