@@ -126,7 +126,7 @@ static void arena_send(struct client *c, uint32_t seal, uint32_t free_it, uint64
 }
 
 /* How often another is answered before this client is. */
-static unsigned answers_until(struct client *other, const struct client *c)
+static unsigned answers_until(struct client *other, struct client *c)
 {
 	struct pollfd p = {.fd = c->fd, .events = POLLIN};
 	Coppice__Status status = COPPICE__STATUS__INIT;
@@ -134,25 +134,30 @@ static unsigned answers_until(struct client *other, const struct client *c)
 
 	for (; poll(&p, 1, 0) == 0; n++)
 		assert_int_equal(client_verb(other, status, &status)->code, 0);
+	assert_int_equal(client_receive(c)->code, 0);
 	return n;
 }
 
+/* Of some times one shows it: at the others a machine may have been busy with others. */
 static void nobody_waits_for_the_pages_of_an_arena(void **state)
 {
+	bool sealing_is_aside = false, freeing_is_aside = false;
 	struct harness *h = *state;
-	int fd;
 
 	start_with(h, "--max-arena-bytes=1G", NULL);
 	struct client c = client_open(h), other = client_open(h);
-	uint32_t arena = client_open_arena(&c, LARGE_BYTES, &fd);
 
-	arena_send(&c, arena, 0, 0);
-	assert_true(answers_until(&other, &c) >= 10);
-	assert_int_equal(client_receive(&c)->code, 0);
-	arena_send(&c, 0, arena, 0);
-	assert_true(answers_until(&other, &c) >= 10);
-	assert_int_equal(client_receive(&c)->code, 0);
-	close(fd);
+	for (int i = 0; i < 10 && !(sealing_is_aside && freeing_is_aside); i++) {
+		int fd;
+		uint32_t arena = client_open_arena(&c, LARGE_BYTES, &fd);
+
+		arena_send(&c, arena, 0, 0);
+		sealing_is_aside |= answers_until(&other, &c) >= 10;
+		arena_send(&c, 0, arena, 0);
+		freeing_is_aside |= answers_until(&other, &c) >= 10;
+		close(fd);
+	}
+	assert_true(sealing_is_aside && freeing_is_aside);
 	client_close(&c);
 	client_close(&other);
 }
