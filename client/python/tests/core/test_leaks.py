@@ -67,9 +67,11 @@ def counts(connection: coppice.Connection, daemon: Daemon) -> Counts:
 
 def await_at_most(most: Counts, count: Callable[[], Counts]) -> None:
     deadline = time.monotonic() + 10
-    while any(a > b for a, b in zip(now := count(), most)):
+    now = count()
+    while any(a > b for a, b in zip(now, most)):
         assert time.monotonic() < deadline, (now, most)
         time.sleep(0.01)
+        now = count()
 
 
 def deep_of(connection: coppice.Connection) -> coppice.Model:
