@@ -243,7 +243,7 @@ static void one_who_asks_for_less_takes_nothing_from_who_asks_for_more(void **st
 	assert_in_range(ledger.all_bytes, 100, 200);
 }
 
-/* ---- what is on its way back ------------------------------------------------------------------ */
+/* ---- what is on its way back ----------------------------------------------------------------- */
 
 /* KV has 128 KiB of 256, of which 64 are about to come back, and idle weights 100. */
 static struct weights_table *table_with_idle(struct ledger *ledger)

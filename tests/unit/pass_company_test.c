@@ -425,6 +425,40 @@ static void a_wait_of_others_is_his_who_is_waited_for(void **state)
 	assert_true(more_ns >= -0.01 * MS && more_ns <= 0.01 * MS);
 }
 
+/* Two begin anew, again and again, the second a little later: its coming makes the first one wait
+ * for a third, who never comes. Returns as above. */
+static double late_beginners_more_ns(uint64_t user, uint64_t late_ns, uint32_t n)
+{
+	struct school *s = school_new(0.01 * MS);
+	double more_ns;
+
+	school_start(s);
+	for (uint32_t i = 0; i < 3; i++)
+		join(s, i == 0 ? 1 : user, 0, 1);
+	go_for(s, 20000 * US);
+	for (uint32_t i = 0; i < n; i++) {
+		begin_anew(&s->pupils[0], 8);
+		go_for(s, late_ns);
+		begin_anew(&s->pupils[1], 8);
+		go_till_all_have(s);
+	}
+	assert_int_equal(world.n_passes, n);
+	more_ns = had_ns(&s->pupils[1]) - had_ns(&s->pupils[0]);
+	school_free(s);
+	return more_ns;
+}
+
+static void a_wait_for_newcomers_is_the_last_ones(void **state)
+{
+	double more_ns = late_beginners_more_ns(2, 300 * US, 40);
+
+	(void)state;
+	assert_true(more_ns >= 40 * 0.77 * MS);
+	assert_true(more_ns <= 40 * 0.82 * MS);
+	more_ns = late_beginners_more_ns(1, 300 * US, 40);
+	assert_true(more_ns >= -0.1 * MS && more_ns <= 0.1 * MS);
+}
+
 /* Of the tokens that user 2's sessions might have, each leaves out the third. Returns what user 1's
  * have waited. */
 static uint64_t wait_for_them_who_often_stay_away(struct school *s, uint32_t n_tokens)
@@ -502,6 +536,7 @@ int main(void)
 		cmocka_unit_test(a_sequence_is_opened_beside_a_pass),
 		cmocka_unit_test(company_is_waited_for_at_nobody_elses_cost),
 		cmocka_unit_test(a_wait_of_others_is_his_who_is_waited_for),
+		cmocka_unit_test(a_wait_for_newcomers_is_the_last_ones),
 		cmocka_unit_test(who_is_waited_for_in_vain_is_so_seldom),
 		cmocka_unit_test(the_same_sequences_have_the_same_plan),
 	};

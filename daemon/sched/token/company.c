@@ -211,13 +211,13 @@ static uint32_t count_absent(const struct passes *p)
 	return n;
 }
 
-/* Of those who have come the last. */
-static struct sched_lane *last_to_come(const struct passes *p)
+/* Of those who were waited for, known or not, the last who has come. */
+static struct sched_lane *last_to_come(const struct passes *p, uint64_t since_ns)
 {
 	struct sched_lane *lane, *last = NULL;
 
 	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_AWAITING_PASS], state_link)
-		if (is_awaited(p, lane) &&
+		if ((is_awaited(p, lane) || lane->step.arrival_ns > since_ns) &&
 		    (!last || lane->step.arrival_ns >= last->step.arrival_ns))
 			last = lane;
 	return last;
@@ -239,12 +239,13 @@ void company_charge(struct passes *p)
 {
 	uint64_t end_ns = p->held_until_ns < p->core->now_ns ? p->held_until_ns : p->core->now_ns;
 	struct company company = {0};
-	struct sched_lane *last = last_to_come(p);
 	uint32_t n_absent = count_absent(p);
+	struct sched_lane *last;
 
 	add_ready(p, &company);
 	if (end_ns <= company.since_ns)
 		return;
+	last = last_to_come(p, company.since_ns);
 	if (n_absent > 0)
 		charge_absent(p, &company, (double)(end_ns - company.since_ns) / n_absent);
 	else if (last && others_are_ready(&company, last))
