@@ -223,6 +223,33 @@ static void who_is_late_for_a_pass_has_his_row_in_it(void **state)
 	school_free(s);
 }
 
+/* All plans that are kept are for some who have gone: paths are walked for what the pass takes, and
+ * for its own plan, and for none of these. */
+static void plans_that_do_not_serve_are_not_weighed(void **state)
+{
+	struct school *s = school_of_n(1000);
+	const struct plans *kept = s->h.sched->passes.plans;
+	uint64_t before;
+
+	(void)state;
+	stop_all(s);
+	for (uint32_t k = 0; k < 8; k++) {
+		struct pupil *more = join(s, 1, 0, 1);
+
+		for (uint32_t i = 0; i < N; i++)
+			ask(&s->pupils[i], 1);
+		ask(more, 1);
+		go_for_all(s);
+		assert_int_equal(client_close(&more->c, more->seq), 0);
+	}
+	before = kept->n_trees;
+	ask(&s->pupils[0], 1);
+	go_slowly(s, 1);
+	assert_int_equal(kept->n_trees - before, 2);
+	go_for_all(s);
+	school_free(s);
+}
+
 /* While the first pass without him is run, the next one's plan is made. */
 static void who_stays_away_has_no_row_for_long(void **state)
 {
@@ -338,6 +365,7 @@ int main(void)
 		cmocka_unit_test(first_tokens_go_by_a_plan_made_meanwhile),
 		cmocka_unit_test(who_stays_keeps_his_plan_when_a_newcomer_has_gone),
 		cmocka_unit_test(who_is_late_for_a_pass_has_his_row_in_it),
+		cmocka_unit_test(plans_that_do_not_serve_are_not_weighed),
 		cmocka_unit_test(who_stays_away_has_no_row_for_long),
 		cmocka_unit_test(nobody_has_a_row_that_is_dearer_than_a_plan),
 		cmocka_unit_test(who_joins_and_leaves_makes_few_tokens_longer),

@@ -25,6 +25,54 @@ static struct sched_seq *absent_seq(const struct plans *p, const struct plan_que
 	return seq;
 }
 
+/* Its last token once more. */
+static struct plan_query last_query(const struct sched_seq *seq, uint64_t handle)
+{
+	struct store_seq_view view = store_seq_view(seq->store);
+
+	return (struct plan_query){.handle = handle,
+				   .path_version = view.path_version,
+				   .n_tokens = view.n_tokens - 1,
+				   .n_new = 1,
+				   .n_last = view.n_last};
+}
+
+static bool is_here(const struct batch_job *job, uint32_t part, const struct plan_query *planned)
+{
+	return part < job->n_parts && job->queries[part].handle == planned->handle;
+}
+
+static bool is_absent_as_planned(const struct plans *p, const struct plan_query *planned)
+{
+	const struct sched_seq *seq = absent_seq(p, planned);
+	struct plan_query now;
+
+	if (!seq)
+		return false;
+	now = last_query(seq, planned->handle);
+	return plan_query_fit(planned, &now, PLAN_LATER) != PLAN_FITS_NOT;
+}
+
+/* Are the job's own sequences all in the plan, in order, and the plan's others such as may be
+ * added, all of them where the plan can serve them? */
+static bool serves_all(const struct plans *p, const struct batch_job *job, const struct plan *plan)
+{
+	uint32_t part = 0;
+
+	for (uint32_t q = 0; q < plan->n_planned; q++) {
+		const struct plan_query *planned = &plan->planned[q];
+
+		if (!is_here(job, part, planned)) {
+			if (!is_absent_as_planned(p, planned))
+				return false;
+			continue;
+		}
+		if (plan_query_fit(planned, &job->queries[part++], PLAN_LATER) == PLAN_FITS_NOT)
+			return false;
+	}
+	return part == job->n_parts;
+}
+
 /* What its row takes beside those that were asked about before. */
 static double absent_ns(uint64_t paths, const struct sched_model *m, const struct sched_seq *seq)
 {
@@ -35,13 +83,8 @@ static double absent_ns(uint64_t paths, const struct sched_model *m, const struc
 	       added.n_nodes * NODE_NS;
 }
 
-static bool is_here(const struct batch_job *job, uint32_t part, const struct plan_query *planned)
-{
-	return part < job->n_parts && job->queries[part].handle == planned->handle;
-}
-
-/* Are the plan's other sequences such as may be added, and its own all in the plan, in order? */
-static bool may_widen(struct plans *p, const struct batch_job *job, const struct plan *plan)
+/* Is there time for the others' rows? All paths are walked for it: of a plan that serves. */
+static bool is_worth_it(struct plans *p, const struct batch_job *job, const struct plan *plan)
 {
 	uint64_t paths = paths_begin(p);
 	uint32_t part = 0;
@@ -49,19 +92,12 @@ static bool may_widen(struct plans *p, const struct batch_job *job, const struct
 
 	for (uint32_t i = 0; i < job->n_parts; i++)
 		paths_add(paths, job->parts[i]->seq);
-	for (uint32_t q = 0; q < plan->n_planned; q++) {
-		const struct sched_seq *seq;
-
-		if (is_here(job, part, &plan->planned[q])) {
+	for (uint32_t q = 0; q < plan->n_planned && ns <= job->spare_ns; q++)
+		if (is_here(job, part, &plan->planned[q]))
 			part++;
-			continue;
-		}
-		seq = absent_seq(p, &plan->planned[q]);
-		ns += seq ? absent_ns(paths, job->model, seq) : 0;
-		if (!seq || ns > job->spare_ns)
-			return false;
-	}
-	return part == job->n_parts;
+		else
+			ns += absent_ns(paths, job->model, absent_seq(p, &plan->planned[q]));
+	return ns <= job->spare_ns;
 }
 
 static int grow(struct batch_job *job, uint32_t n)
@@ -73,21 +109,15 @@ static int grow(struct batch_job *job, uint32_t n)
 	return 0;
 }
 
-/* Its last token once more. */
 static void put_absent(const struct plans *p, struct batch_job *job, uint32_t at, uint64_t handle)
 {
 	struct sched_seq *seq = handle_seq(&p->core->seqs, handle);
-	struct store_seq_view view = store_seq_view(seq->store);
 	struct step_part *part = &job->absent[job->n_absent++];
 
 	*part = (struct step_part){.seq = seq};
 	job->parts[at] = part;
 	job->io[at] = (struct backend_io){0};
-	job->queries[at] = (struct plan_query){.handle = handle,
-					       .path_version = view.path_version,
-					       .n_tokens = view.n_tokens - 1,
-					       .n_new = 1,
-					       .n_last = view.n_last};
+	job->queries[at] = last_query(seq, handle);
 }
 
 bool job_widen(struct plans *p, struct batch_job *job, const struct plan *plan)
@@ -95,7 +125,7 @@ bool job_widen(struct plans *p, struct batch_job *job, const struct plan *plan)
 	uint32_t part = job->n_parts, n = plan->n_planned;
 
 	if (plan->model != job->model || n <= part || n - part > job->spare_rows ||
-	    !may_widen(p, job, plan) || grow(job, n) < 0)
+	    !serves_all(p, job, plan) || !is_worth_it(p, job, plan) || grow(job, n) < 0)
 		return false;
 	job->n_parts = n;
 	for (uint32_t q = n; q-- > 0;) {

@@ -41,8 +41,8 @@ void plan_drop(struct plan *plan)
 	plan->taken = false;
 }
 
-static uint32_t query_fit(const struct plan_query *planned, const struct plan_query *now,
-			  uint32_t most)
+uint32_t plan_query_fit(const struct plan_query *planned, const struct plan_query *now,
+			uint32_t most)
 {
 	uint32_t later = now->n_tokens - planned->n_tokens;
 
@@ -59,7 +59,7 @@ uint32_t plan_fit(const struct plan *plan, const struct plan_key *key, uint32_t 
 	if (plan->model != key->model || plan->n_planned != key->n_queries)
 		return PLAN_FITS_NOT;
 	for (uint32_t q = 0; q < key->n_queries; q++) {
-		uint32_t later = query_fit(&plan->planned[q], &key->queries[q], most);
+		uint32_t later = plan_query_fit(&plan->planned[q], &key->queries[q], most);
 
 		if (later == PLAN_FITS_NOT)
 			return PLAN_FITS_NOT;

@@ -78,6 +78,9 @@ void plan_cache_done(struct plan_cache *c);
 /* How many tokens later than planned for the key's sequences are, most at most, the one that is the
  * latest, if the plan fits them; else PLAN_FITS_NOT. */
 uint32_t plan_fit(const struct plan *plan, const struct plan_key *key, uint32_t most);
+/* The same of one of its queries. */
+uint32_t plan_query_fit(const struct plan_query *planned, const struct plan_query *now,
+			uint32_t most);
 /* It is of no more use. */
 void plan_drop(struct plan *plan);
 struct plan *plan_new(void); /* NULL: no memory */
