@@ -193,7 +193,7 @@ static bool begin(struct sched *s)
  * who asks is told so, at any time. While the backend is at work none is evicted. */
 static bool make_room(struct sched *s, uint32_t max_slices)
 {
-	uint64_t bytes = ledger_is_asked(s->core.ledger) ? ledger_wants_kv(s->core.ledger) : 0;
+	uint64_t bytes = ledger_wants_kv(s->core.ledger);
 	uint64_t extent_bytes = s->core.config->extent_bytes;
 	int r;
 
@@ -218,16 +218,17 @@ static void look(struct sched *s)
 bool sched_round(struct sched *s)
 {
 	s->core.now_ns = core_clock(&s->core);
-	bool busy = finish(s);
+	bool busy = finish(s), asked = ledger_is_asked(s->core.ledger);
 
 	busy |= take(s);
 	if (!backend_is_at_work(s)) {
-		extents_settle(s);
-		busy |= make_room(s, EVICT_SLICES);
+		if (s->n_leaving > 0)
+			extents_settle(s);
+		busy |= asked && make_room(s, EVICT_SLICES);
 		busy |= requests_any(&s->core.requests) && serve(s);
 		busy |= begin(s);
 	} else {
-		busy |= make_room(s, 0);
+		busy |= asked && make_room(s, 0);
 		busy |= s->passes.in_flight && serve(s);
 	}
 	look(s);

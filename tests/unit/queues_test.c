@@ -66,6 +66,56 @@ static void a_users_entry_waits_for_few_of_anothers(void **state)
 	assert_true(before - n_left(m, LANES) <= ENTRIES_AT_ONCE + 16);
 }
 
+static uint64_t slow_ns;
+
+/* Between two looks at it much goes on. */
+static uint64_t slow_clock(void)
+{
+	return slow_ns += 100000;
+}
+
+/* How many of a user's entries of this kind are served in a round beside another's. */
+static uint64_t n_served_in_a_round(struct modelled *m, struct abi_entry entry, uint32_t body_bytes)
+{
+	static const uint8_t body[64];
+	uint64_t before;
+
+	for (uint32_t i = 0; i < LANES; i++)
+		for (uint32_t j = 0; j < ABI_LANE_SLOTS / 4; j++)
+			client_submit(&m->clients[i].c, entry, body, body_bytes);
+	before = n_left(m, LANES);
+	m->h.sched->core.clock = slow_clock;
+	slow_ns = m->h.sched->core.now_ns;
+	sched_round(m->h.sched);
+	return before - n_left(m, LANES);
+}
+
+static void entries_that_take_no_time_are_counted_alone(void **state)
+{
+	struct modelled *m = *state;
+
+	modelled_join(m, 1, 16);
+	assert_int_equal(n_served_in_a_round(m, (struct abi_entry){.kind = ABI_NOP}, 0),
+			 ENTRIES_AT_ONCE);
+}
+
+/* A lane's turn of what has a body, or fails, is half of what a user has by such a clock. */
+static void entries_that_may_take_long_are_timed(void **state)
+{
+	struct modelled *m = *state;
+
+	modelled_join(m, 1, 16);
+	assert_in_range(n_served_in_a_round(m, (struct abi_entry){.kind = ABI_NOP}, 64), 16, 48);
+}
+
+static void entries_that_fail_are_timed(void **state)
+{
+	struct modelled *m = *state;
+
+	modelled_join(m, 1, 16);
+	assert_in_range(n_served_in_a_round(m, (struct abi_entry){.kind = ABI_STEP}, 0), 16, 48);
+}
+
 static void each_lanes_turn_comes(void **state)
 {
 	struct modelled *m = *state;
@@ -121,6 +171,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_users_entry_waits_for_few_of_anothers, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(entries_that_take_no_time_are_counted_alone, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(entries_that_may_take_long_are_timed, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(entries_that_fail_are_timed, setup, teardown),
 		cmocka_unit_test_setup_teardown(each_lanes_turn_comes, setup, teardown),
 		cmocka_unit_test_setup_teardown(one_user_alone_is_served_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_users_request_waits_for_one_of_anothers, setup,

@@ -28,6 +28,7 @@ struct sched_core {
 	uint32_t n_cores;
 	_Atomic bool failed; /* scheduler -> loop: the backend has, for good */
 	bool draining; /* no new sequences */
+	bool has_taken_time; /* an entry, or to wake a client, since step/lanes.c read the clock */
 	struct sched_status stats; /* the counters of it */
 	struct handle_table seqs;
 	struct sched_user_list users; /* owned by their sessions */

@@ -17,17 +17,19 @@
 /* A lane is for one thread at a time; a crowd asleep on its word is not our work to wake. */
 #define SLEEPERS_MAX 16
 
-static void wake_sleepers(struct abi_lane *shared)
+static void wake_sleepers(struct sched_core *core, struct abi_lane *shared)
 {
+	core->has_taken_time = true;
 	syscall(SYS_futex, ring_done_futex(shared), FUTEX_WAKE, SLEEPERS_MAX, NULL, NULL, 0);
 }
 
 /* MSG_DONTWAIT holds for this call alone; O_NONBLOCK would be the client's to clear. A full socket
  * is readable. */
-static void ring_descriptor(const struct sched_lane *lane)
+static void ring_descriptor(struct sched_core *core, const struct sched_lane *lane)
 {
 	ssize_t r = send(lane->notify_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 
+	core->has_taken_time = true;
 	(void)r;
 }
 
@@ -58,7 +60,7 @@ void complete_entry(struct sched_core *core, struct sched_lane *lane, const stru
 		ring_set_done_word(lane->shared, lane->word);
 	lane->word = ABI_LANE_WORDS;
 	if (ring_client_asleep(lane->shared))
-		wake_sleepers(lane->shared);
+		wake_sleepers(core, lane->shared);
 	if (lane->notify_fd >= 0 && ring_take_notify(lane->shared))
-		ring_descriptor(lane);
+		ring_descriptor(core, lane);
 }

@@ -25,6 +25,7 @@
 /* Of one user in a round, or for so long, but for steps: of those a lane has one at a time. */
 #define USER_ENTRIES 256u
 #define USER_NS UINT64_C(200000)
+#define QUICK_MAX 64u /* what these take is nobody's */
 #define ACTIVE_NS UINT64_C(10000000)
 
 void lanes_done(struct lanes *l)
@@ -109,6 +110,20 @@ void lane_shut_down(struct lanes *l, struct sched_lane *lane, struct outcome out
 	}
 }
 
+static void read_clock(struct lanes *l)
+{
+	l->noted_ns = core_clock(l->core);
+	l->noted_entries = l->core->stats.entries;
+}
+
+/* What comes now is to be timed, without many quick ones before it. */
+static void begin_timed(struct lanes *l)
+{
+	l->core->has_taken_time = true;
+	if (l->core->stats.entries - l->noted_entries > QUICK_MAX)
+		read_clock(l);
+}
+
 /* The one copy of the body. The client may scribble while we copy: we check what we got. */
 static bool copy_body(struct sched_lane *lane, const struct abi_entry *e)
 {
@@ -119,6 +134,26 @@ static bool copy_body(struct sched_lane *lane, const struct abi_entry *e)
 		return false;
 	memcpy(lane->body, lane->shared->bodies + e->body, e->body_bytes);
 	return true;
+}
+
+static struct outcome do_entry(struct lanes *l, struct sched_lane *lane, const struct abi_entry *e)
+{
+	begin_timed(l);
+	return entry_do(l->core, lane, e);
+}
+
+/* Its body may have been long. */
+static void complete_timed(struct sched_core *core, struct sched_lane *lane,
+			   const struct outcome *outcome)
+{
+	core->has_taken_time = true;
+	complete_entry(core, lane, outcome);
+}
+
+/* Nothing of it is to be looked at. */
+static bool is_plain(const struct sched_lane *lane, const struct abi_entry *e)
+{
+	return e->kind == ABI_NOP && e->ticket == lane->accepted && e->body_bytes == 0;
 }
 
 /* Completes the entry, or has the lane hold it. */
@@ -139,7 +174,7 @@ static void serve_entry(struct lanes *l, struct sched_lane *lane, const struct a
 	else if (e->kind >= ABI_N_KINDS)
 		outcome = outcome_bad(-EINVAL, ABI_BAD_KIND, 0);
 	else if (e->kind != ABI_NOP)
-		outcome = entry_do(l->core, lane, e);
+		outcome = do_entry(l, lane, e);
 
 	bool is_taken = is_ours && outcome.status == 0;
 
@@ -148,7 +183,7 @@ static void serve_entry(struct lanes *l, struct sched_lane *lane, const struct a
 	else if (is_taken && e->kind == ABI_DECODE)
 		step_move(&l->core->steps, lane, STEP_AWAITING_PASS);
 	else
-		complete_entry(l->core, lane, &outcome);
+		complete_timed(l->core, lane, &outcome);
 }
 
 /* `submitted` only grows, and by no more than the ring holds; anything else is no client of ours.
@@ -171,19 +206,36 @@ static bool is_long(const struct abi_entry *e)
 	return e->kind == ABI_FORK || e->kind == ABI_TRIM;
 }
 
+static void note_time(struct lanes *l, struct sched_user *user)
+{
+	uint64_t since_ns = l->noted_ns;
+
+	read_clock(l);
+	user->lanes_ns += l->noted_ns - since_ns;
+	l->some_had_enough |= user->lanes_ns >= USER_NS;
+	l->core->has_taken_time = false;
+}
+
 /* So many of its user's were done at once, in the time since the clock was read last: a step alone
- * is no reason to read it. */
+ * is no reason to read it, nor is what neither has a body nor wakes anybody. */
 static void note_entries(struct lanes *l, struct sched_user *user, uint32_t n)
 {
-	uint64_t now_ns = core_clock(l->core);
-
+	if (user->lanes_round != l->n_rounds) {
+		user->lanes_round = l->n_rounds;
+		user->n_entries = 0;
+		user->lanes_ns = 0;
+	}
 	user->n_entries += n;
-	user->lanes_ns += now_ns - l->noted_ns;
-	l->noted_ns = now_ns;
+	if (user->n_entries >= USER_ENTRIES)
+		l->some_had_enough = true;
+	if (l->core->has_taken_time)
+		note_time(l, user);
 }
 
 static bool serve_lane(struct lanes *l, struct sched_lane *lane)
 {
+	static const struct outcome plain = OUTCOME_OK;
+
 	if (lane->state != STEP_FREE || lane->broken)
 		return false;
 	uint64_t submitted = ring_submitted(lane->shared);
@@ -197,7 +249,10 @@ static bool serve_lane(struct lanes *l, struct sched_lane *lane)
 
 		lane->accepted++;
 		ring_copy_entry(lane->shared, lane->accepted, &entry);
-		serve_entry(l, lane, &entry);
+		if (is_plain(lane, &entry))
+			complete_entry(l->core, lane, &plain);
+		else
+			serve_entry(l, lane, &entry);
 		if (lane->state != STEP_FREE)
 			break;
 		n++;
@@ -210,17 +265,13 @@ static bool serve_lane(struct lanes *l, struct sched_lane *lane)
 }
 
 /* Others have lanes too, and the lane's user has had his part of this round. */
-static bool has_had_enough(const struct lanes *l, struct sched_user *user)
+static bool has_had_enough(const struct lanes *l, const struct sched_user *user)
 {
-	if (user->lanes_round != l->n_rounds) {
-		user->lanes_round = l->n_rounds;
-		user->n_entries = 0;
-		user->lanes_ns = 0;
-	}
-	return user->n_entries >= USER_ENTRIES || user->lanes_ns >= USER_NS;
+	return user->lanes_round == l->n_rounds &&
+	       (user->n_entries >= USER_ENTRIES || user->lanes_ns >= USER_NS);
 }
 
-/* Of several users: it is no turn of the lane's in this round. */
+/* Of several users some have had enough: it is no turn of the lane's in this round. */
 static bool is_put_off(struct lanes *l, const struct lane_poll *p)
 {
 	const struct sched_lane *lane = p->lane;
@@ -238,7 +289,7 @@ static bool serve_from(struct lanes *l, uint32_t first, uint32_t end)
 	for (struct lane_poll *p = l->polls + first; p < l->polls + end; p++) {
 		if (atomic_load_explicit(p->submitted, memory_order_relaxed) == p->accepted)
 			continue;
-		if (l->several_users && is_put_off(l, p)) {
+		if (l->some_had_enough && is_put_off(l, p)) {
 			any = true;
 			continue;
 		}
@@ -254,11 +305,15 @@ static bool serve_in_turns(struct lanes *l)
 	uint32_t first = l->first < l->n ? l->first : 0;
 
 	l->n_rounds++;
+	l->core->has_taken_time = false;
 	l->noted_ns = l->core->now_ns;
+	l->noted_entries = l->core->stats.entries;
 	l->first = UINT32_MAX;
 	bool any = serve_from(l, first, l->n);
 
-	return serve_from(l, 0, first) || any;
+	any |= serve_from(l, 0, first);
+	l->some_had_enough = false;
+	return any;
 }
 
 bool lanes_serve(struct lanes *l)

@@ -25,8 +25,9 @@ struct lanes {
 	uint32_t n;
 	uint32_t first; /* of them, in the next round: one whose user had had enough of this */
 	uint64_t n_rounds;
-	bool several_users; /* in this round */
-	uint64_t noted_ns; /* when the clock was read last in it, if there are */
+	bool several_users; /* in this round, of which the rest is, if there are */
+	bool some_had_enough;
+	uint64_t noted_ns, noted_entries; /* when the clock was read last, and how many were done */
 	uint64_t last_serial;
 };
 
