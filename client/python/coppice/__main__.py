@@ -7,27 +7,36 @@ import sys
 from typing import Sequence
 
 from . import generate
+from ._errors import sentence
+
+_ABOUT = "Continues texts by models whose weights and KV the daemon has."
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="coppice", description="Models that the daemon computes.", allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(prog="coppice", description=_ABOUT, allow_abbrev=False)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     generate.add_to(commands)
     return parser
 
 
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Words behind an option are prompts too: argparse takes those of one place alone."""
+    parser = _parser()
+    args, more = parser.parse_known_args(argv)
+    unknown = [word for word in more if word.startswith("-") and word != "-"]
+    if unknown:
+        parser.error(f"{unknown[0]} is no option: see coppice generate --help")
+    args.prompt += more
+    return args
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
+    args = _parsed(argv)
     try:
         status: int = args.run(args)
         return status
-    except (OSError, ValueError) as error:
-        print(f"coppice: {getattr(error, 'strerror', None) or error}", file=sys.stderr)
-        return 1
-    except ModuleNotFoundError as error:
-        print(f"coppice: {error}; pip install 'coppice[llm]'", file=sys.stderr)
+    except (ImportError, OSError, ValueError) as error:
+        print(f"coppice: {sentence(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -12,6 +12,13 @@ class Error(OSError):
         return str(self.strerror)
 
 
+def sentence(error: BaseException) -> str:
+    """What an exception says, on a command line: the file and not the number of an errno."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+    return str(error)
+
+
 class NoDaemon(Error):
     """Nobody listens at the socket: start coppiced, or give the path of its socket."""
 

@@ -34,6 +34,8 @@ def weight_files(folder: PathLike) -> list[Path]:
     if index.is_file():
         return [Path(folder) / name for name in _names(index)]
     files = sorted(Path(folder).glob("*.safetensors"))
+    if not files and not Path(folder).is_dir():
+        raise NotFound(errno.ENOENT, f"{folder} is no folder; give a checkpoint's, unpacked")
     if not files:
         raise NotFound(errno.ENOENT, f"there is no file *.safetensors in {folder}")
     return files

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Mapping, Protocol, Sequence
 
+from .._needs import need
 from .checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ class HubTokenizer:
     has_text = True
 
     def __init__(self, checkpoint: Checkpoint) -> None:
+        need("'coppice[llm]'", "tokenizers", "jinja2", "numpy")
         from tokenizers import Tokenizer as Rust
 
         self._rust = Rust.from_file(str(checkpoint.tokenizer_path()))

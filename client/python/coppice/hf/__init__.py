@@ -8,6 +8,10 @@ Importing this registers attn_implementation="coppice" with transformers, which 
 Where tokens are cached, a pass is not fed with them, or has logits of no use for them.
 """
 
+from .._needs import need
+
+need("torch transformers", "torch", "transformers")
+
 from transformers import AttentionInterface
 
 from ._cache import Cache

@@ -2,7 +2,10 @@
 
 import http.client
 import json
+import signal
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -187,13 +190,60 @@ def test_more_than_there_is_room_for(guarded):
     wait_for(lambda: post(guarded, GOOD, Authorization="Bearer one")[0] == 200)
 
 
-def test_a_folder_that_is_no_checkpoint(tmp_path):
-    import subprocess
-    import sys
-
-    command = [sys.executable, "-m", "coppice.serve", str(tmp_path)]
+def refused(*arguments):
+    """Status and words of a server that does not start."""
+    command = [sys.executable, "-m", "coppice.serve", *map(str, arguments)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert found.returncode == 1 and "config.json" in found.stderr
+    assert found.stdout == "" and "Traceback" not in found.stderr
+    return found.returncode, found.stderr
+
+
+def test_a_folder_that_is_no_checkpoint(tmp_path):
+    status, words = refused(tmp_path)
+    assert status == 1 and "config.json" in words
+
+
+def test_a_server_that_cannot_listen(server, folder):
+    for options in ([], ["--workers=2"]):
+        status, words = refused(folder, f"--port={server.port}", *options)
+        taken = f"cannot listen on 127.0.0.1:{server.port}: Address already in use\n"
+        assert (status, words) == (1, "coppice.serve: " + taken)
+
+
+@pytest.mark.parametrize(
+    "option, sentence",
+    [
+        ("--port=80000", "a number from 0 to 65535, not '80000'"),
+        ("--workers=0", "a number from 1 to 1024, not '0'"),
+        ("--max-n=many", "a number from 1 to"),
+        ("--max-pin-s=nan", "a number of seconds, not 'nan'"),
+    ],
+)
+def test_options(folder, option, sentence):
+    status, words = refused(folder, option)
+    assert status == 2 and sentence in words
+
+
+def test_keys_that_are_not_there(folder):
+    assert refused(folder, "--api-key-file=/nowhere") == (
+        1,
+        "coppice.serve: /nowhere: No such file or directory\n",
+    )
+
+
+@pytest.mark.parametrize("options", [(), ("--workers=2",)])
+def test_an_interrupt_ends_it_without_a_traceback(daemon, folder, options):
+    command = [sys.executable, "-m", "coppice.serve", str(folder), "--socket", daemon.socket]
+    server = subprocess.Popen(
+        [*command, "--port=0", *options],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert any(" ready: " in line for line in server.stderr)
+    server.send_signal(signal.SIGINT)
+    words = server.stderr.read()
+    assert server.wait(30) == (0 if options else 130) and "Traceback" not in words
 
 
 @pytest.mark.parametrize(
@@ -213,8 +263,9 @@ def test_an_index_that_is_none(tmp_path, index, sentence):
         coppice.weight_files(tmp_path)
 
 
-def test_a_checkpoint_without_tokenizer(daemon):
-    with serving(checkpoint.MODEL, daemon.socket, "--name=bytes") as one:
+def test_a_checkpoint_without_tokenizer(daemon, tmp_path):
+    bare = checkpoint.without_tokenizer(tmp_path / "bare")
+    with serving(bare, daemon.socket, "--name=bytes") as one:
         body = {"model": "bytes", "prompt": list(checkpoint.prompt().encode()), "temperature": 0}
         _, answer, _ = post(one, {**body, "return_token_ids": True})
         assert answer["choices"][0]["token_ids"] == list(checkpoint.greedy()[:16].encode())

@@ -198,6 +198,37 @@ def test_the_command(daemon, folder):
     assert [one["text"] for one in told["continuations"]] == [GREEDY[:12]] * 2
     none = command(daemon, folder, PROMPT, "--max-tokens=0")
     assert none.returncode == 1 and "max_tokens has to be 1 or more" in none.stderr
+    found = command(daemon, folder, "--temperature=0", PROMPT[:300], "--n=1", PROMPT, "--max-tokens=3")
+    assert found.stdout.splitlines()[1] == GREEDY[:3]  # words on both sides of an option
+    found = command(daemon, folder, "a", "--heat=1")
+    assert found.returncode == 2 and "--heat=1 is no option" in found.stderr
     found = command(daemon, "/nowhere", "a")
     assert found.returncode == 1 and found.stderr == "coppice: /nowhere is no folder; give a " \
         "checkpoint's, unpacked\n"
+
+
+def test_the_command_on_tokens(daemon, tmp_path):
+    """With no tokenizer what comes is tokens, too."""
+    bare = checkpoint.without_tokenizer(tmp_path / "bare")
+    ids, greedy = ",".join(map(str, PROMPT.encode())), " ".join(map(str, GREEDY[:5].encode()))
+    options = ("--ids", "--temperature=0", "--max-tokens=5")
+    assert command(daemon, bare, ids, *options).stdout.strip() == greedy
+    assert command(daemon, bare, ids, *options, "--n=2").stdout == f"{greedy}\n{greedy}\n"
+    assert "give its tokens, with --ids" in command(daemon, bare, "text").stderr
+    assert "--ids takes tokens such as 73,110, not 'x'" in command(daemon, bare, "--ids", "x").stderr
+
+
+@pytest.mark.parametrize(
+    "program, install",
+    [
+        ("coppice.LLM(sys.argv[1])", "pip install 'coppice[llm]'"),
+        ("import coppice.hf", "pip install torch transformers"),
+        ("from coppice.serve.__main__ import main; sys.exit(main(sys.argv[1:]))", "[serve]'"),
+    ],
+)
+def test_what_is_not_installed_is_named(folder, program, install):
+    missing = "('tokenizers', 'torch', 'uvicorn')"
+    hide = f"import sys; sys.modules.update(dict.fromkeys({missing})); import coppice; "
+    line = [sys.executable, "-c", hide + program, str(folder)]
+    found = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 1 and install in found.stderr.splitlines()[-1], found.stderr
