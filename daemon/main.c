@@ -210,7 +210,7 @@ static const char *user_text(const struct config *config, char *text, size_t byt
 	if (most == 0)
 		return "";
 	snprintf(text, bytes, ", of which a user may hold %llu MiB",
-		 (unsigned long long)most >> 20);
+		 (unsigned long long)max_u64(most, config->extent_bytes) >> 20);
 	return text;
 }
 

@@ -42,10 +42,7 @@ static void print_error(const struct ctl *ctl)
 {
 	const struct call_error *error = &ctl->call.error;
 
-	if (error->field[0])
-		fprintf(stderr, "coppicectl: %s (%s)\n", error->message, error->field);
-	else
-		fprintf(stderr, "coppicectl: %s\n", error->message);
+	fprintf(stderr, "coppicectl: %s\n", error->message);
 	if (ctl->options.json)
 		json_print_error(error);
 }

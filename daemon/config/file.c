@@ -65,13 +65,25 @@ static int key_read(struct file *f, const char *name, const char *value)
 	return value_read(f->target, key, value, &f->place);
 }
 
+static void wrong_section(const struct file *f, const char *section, const char *name)
+{
+	const char *file = f->place.file;
+	uint32_t line = f->place.line;
+
+	if (section[0])
+		log_error("%s:%u: %s stands in section [%s]; accepted: [coppiced]", file, line,
+			  name, section);
+	else
+		log_error("%s:%u: %s stands in no section: write a line [coppiced] above it", file,
+			  line, name);
+}
+
 static int file_value(void *user, const char *section, const char *name, const char *value)
 {
 	struct file *f = user;
 
 	if (strcmp(section, "coppiced") != 0) {
-		log_error("%s:%u: %s stands in section [%s]; accepted: [coppiced]", f->place.file,
-			  f->place.line, name, section);
+		wrong_section(f, section, name);
 		f->n_errors++;
 	} else if (key_read(f, name, value) < 0) {
 		f->n_errors++;

@@ -95,7 +95,7 @@ static void node_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__NodePin *m = message;
 
-	if (request_may_rule(s, id, "node_pin") && pin_check(s, id, m->for_ns))
+	if (request_may_rule(s, id, "pin") && pin_check(s, id, m->for_ns))
 		pin_post(s, id, &verb_node_pin,
 			 (struct pin_call){.what = m->node, .for_ns = m->for_ns});
 }

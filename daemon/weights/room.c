@@ -153,7 +153,7 @@ static int refuse_by_ledger(const struct ledger *ledger, uint64_t bytes,
 			    char why[WEIGHTS_WHY_BYTES])
 {
 	say(why, WEIGHTS_WHY_BYTES,
-	    "They take %s; KV has %s and weights %s of %s, the last %s are KV's: evict KV "
+	    "These weights take %s; KV has %s and weights %s of %s, the last %s are KV's: evict KV "
 	    "(coppicectl evict), or make the pool smaller.",
 	    units_size(bytes, 0).text, units_size(atomic_load(&ledger->of[LEDGER_KV]), 0).text,
 	    units_size(atomic_load(&ledger->of[LEDGER_WEIGHTS]), 0).text,
@@ -172,7 +172,7 @@ static int refuse(const struct weights *weights, uint64_t bytes, int r, char why
 	uint64_t limit = r == -EDQUOT ? c->domain_max_bytes : c->max_bytes;
 
 	snprintf(why, WEIGHTS_WHY_BYTES,
-		 "They take %s, which with what is in use is more than the %s that %s.",
+		 "These weights take %s, which with what is in use is more than the %s that %s.",
 		 units_size(bytes, 0).text, units_size(limit, 0).text, whose);
 	return r;
 }

@@ -25,8 +25,8 @@ static int host_fail(struct tier_host *host, int r, char *error, size_t error_by
 			 host->bytes, (unsigned long)TIER_NONE, host->unit_bytes);
 	else
 		snprintf(error, error_bytes,
-			 "host tier: %zu bytes of host memory cannot be had or not be pinned",
-			 host->bytes);
+			 "host tier: %zu MiB of host memory cannot be had or not be pinned",
+			 host->bytes >> 20);
 	tier_host_free(host);
 	return r;
 }

@@ -66,6 +66,8 @@ static void the_whole_agent_says_what_it_lacks(void **state)
 	struct harness *h = *state;
 	char text[400];
 
+	assert_int_equal(run(WHOLE_AGENT_PATH " 2>&1", h->socket, text, sizeof(text)), 2);
+	assert_string_equal(text, "whole_agent: usage: whole_agent FOLDER PROMPT\n");
 	assert_int_equal(run(WHOLE_AGENT_PATH " /no/such/model x 2>&1", h->socket, text,
 			     sizeof(text)),
 			 2);

@@ -540,6 +540,9 @@ static void check_config_says_how_much_the_usual_share_is(void **state)
 		 "backend cpu, pool %llu MiB (the usual share), of which a user may hold %llu MiB",
 		 (unsigned long long)n_extents * 2, (unsigned long long)n_extents * 9 / 10 * 2);
 	assert_true(harness_log_has(h, says));
+	h->flags[4] = "--domain-bytes=64K"; /* everybody may have an extent */
+	assert_int_equal(harness_wait(harness_spawn(h)), 0);
+	assert_true(harness_log_has(h, "of which a user may hold 2 MiB"));
 }
 
 #define CASES(loop) \

@@ -301,7 +301,8 @@ static void room_is_booked_as_the_backend_takes_it(void **state)
 	assert_int_equal(weights_rows(table, 1, &row, 1), 1);
 	assert_int_equal(row.bytes, 128 * 1024);
 	assert_int_equal(b->content.memory->bytes, row.bytes);
-	fixture_expect_failure(fixture_begin(table, ALICE, &fd, 1), -EDQUOT, "They take 64K");
+	fixture_expect_failure(fixture_begin(table, ALICE, &fd, 1), -EDQUOT,
+			       "These weights take 64K");
 	weights_unref(a);
 	weights_unref(b);
 	close(fd);
