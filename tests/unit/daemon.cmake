@@ -9,6 +9,9 @@ if(TARGET coppice_daemon)
 	target_link_options(reply_test PRIVATE -Wl,--wrap=sendmsg)
 	coppice_test(NAME loop_test SOURCES unit/loop_test.c unit/loop_fixture.c
 		LIBS coppice_daemon LABELS unit)
+	coppice_test(NAME loop_uring_test SOURCES unit/loop_uring_test.c unit/loop_fixture.c
+		LIBS coppice_daemon LABELS unit)
+	target_link_options(loop_uring_test PRIVATE -Wl,--wrap=io_uring_submit_and_wait)
 	coppice_test(NAME errands_test SOURCES unit/errands_test.c unit/loop_fixture.c
 		LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME shm_pages_test SOURCES unit/shm_pages_test.c unit/loop_fixture.c

@@ -535,6 +535,49 @@ static void test_heads_that_devices_do_not_divide_are_refused_in_a_sentence(void
 	backend_group.close(b);
 }
 
+static struct {
+	struct backend *backend;
+	struct backend_move move;
+} noted[4];
+static uint32_t n_noted;
+
+static int note_move(struct backend *b, const struct work_shape *shape,
+		     const struct backend_move *moves, uint32_t n)
+{
+	(void)shape;
+	assert_int_equal(n, 1);
+	noted[n_noted].backend = b;
+	noted[n_noted++].move = *moves;
+	return 0;
+}
+
+/* Pages 0, 2, 4 and so on are the first device's, as its 0, 1, 2. */
+static void test_each_move_is_made_by_the_device_that_has_its_pages(void **state)
+{
+	struct backend_config config = {.pool_bytes = 16 * MIB, .extent_bytes = 4 * MIB};
+	struct work_shape shape = shape_make(8, 4, 32, WORK_FP16);
+	const struct backend_move moves[] = {{0, 3, 4, 4}, {1, 0, 3, 5}, {2, 1, 0, 6}};
+	const struct backend_move own[] = {{0, 3, 2, 4}, {0, 0, 1, 5}, {1, 1, 0, 6}};
+	struct backend_ops ops = backend_cpu;
+	struct backend *b = NULL;
+	struct members m;
+
+	(void)state;
+	shape.split = WORK_TOKENS;
+	members_init(&m, 2);
+	ops.move = note_move;
+	m.devices[0].ops = m.devices[1].ops = &ops;
+	config.group = &m.config;
+	assert_int_equal(backend_group.open(&config, &b, NULL, 0), 0);
+	assert_int_equal(backend_group.move(b, &shape, moves, 3), 0);
+	assert_int_equal(n_noted, 3);
+	assert_ptr_equal(noted[0].backend, noted[2].backend);
+	assert_ptr_not_equal(noted[0].backend, noted[1].backend);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_memory_equal(&noted[i].move, &own[i], sizeof(own[i]));
+	backend_group.close(b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -545,6 +588,7 @@ int main(void)
 		cmocka_unit_test(test_an_extent_has_as_much_on_each_device),
 		cmocka_unit_test(test_jobs_of_one_plan_and_of_many_answer_alike),
 		cmocka_unit_test(test_a_move_between_devices_is_refused_and_counted),
+		cmocka_unit_test(test_each_move_is_made_by_the_device_that_has_its_pages),
 		cmocka_unit_test(test_a_device_that_fails_ends_the_batch_and_the_group),
 		cmocka_unit_test(test_a_device_that_never_answers_ends_them_in_time),
 		cmocka_unit_test(test_open_refuses_what_is_no_group_in_a_sentence),
