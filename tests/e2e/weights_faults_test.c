@@ -22,11 +22,10 @@
 
 #include <cmocka.h>
 
-#define STALL_MS 400
 #define BIG_BYTES (256u << 20)
 #define STRANGER 12345
 
-struct decode_service service = {.options = {"--load-stall-ms=400"}};
+struct decode_service service = {.options = {"--load-stall-ms=2000"}};
 
 /* The first six tokens' logits, of a client that has nothing to do with any of it. */
 static float logits_before[DECODE_VOCAB];

@@ -135,7 +135,14 @@ static void lie_pieces(const char *lie)
 	lie_send(&m, sizeof(m));
 }
 
-/* What is true, of a file that has this number; a moment after the header it goes on. */
+static void await_go(void)
+{
+	while (access(getenv("COPPICE_TEST_GO"), F_OK) != 0)
+		fixture_moment();
+}
+
+/* What is true, of a file that has this number; behind the header all but the first go on when they
+ * are told to. */
 static int tell_truth(uint64_t number)
 {
 	struct {
@@ -156,7 +163,8 @@ static int tell_truth(uint64_t number)
 	lie_send(&m, sizeof(m));
 	for (int i = 0; i < 2; i++)
 		(void)recv(LOADER_DAEMON_FD, &heard, sizeof(heard), 0);
-	usleep(number > 1 ? 200000 : 0);
+	if (number > 1)
+		await_go();
 	m = (struct loader_message){.kind = LOADER_PIECE,
 				    .slot = 1,
 				    .offset = m.bytes,
@@ -253,12 +261,13 @@ static void a_loader_has_no_signals_of_the_daemons(void **state)
 /* c is b, as the files are the same, and b turns out to be a, as the bytes are. */
 static void who_stands_for_weights_may_have_others_stand_for_it(void **state)
 {
-	struct weights_table *table = fixture_table_of("/proc/self/exe", 64 * MIB, 2000);
+	struct weights_table *table = fixture_table_of("/proc/self/exe", 64 * MIB, 20000);
 	struct weights *a = open_as(table, "truth1"), *b, *c;
 
 	(void)state;
 	assert_ptr_equal(fixture_end(a), a);
 	fixture_expect_ready(a);
+	assert_int_equal(setenv("COPPICE_TEST_GO", fixture_path("go"), 1), 0);
 	b = open_as(table, "truth2");
 	while (atomic_load(&b->bytes_done) == 0)
 		fixture_moment();
@@ -267,6 +276,7 @@ static void who_stands_for_weights_may_have_others_stand_for_it(void **state)
 		fixture_moment();
 	assert_ptr_equal(weights_real(c), b);
 	assert_null(weights_ready(c));
+	fixture_file("go", "", fixture_data, 0);
 	assert_int_equal(weights_state(fixture_end(b)), WEIGHTS_READY);
 	fixture_settle(table, weights_real(a)->content.bytes);
 	assert_ptr_equal(weights_real(c), a);
