@@ -8,7 +8,8 @@ Complains of
 	- links and files that are not there;
 	- options that a program does not have;
 	- names in backticks that occur in no source;
-	- C in README.md that no other page has: the tests compile that of client/README.md.
+	- C in README.md that no other page has: the tests compile that of client/README.md;
+	- functions of the client's headers that libcoppice(3) lacks.
 Exit status 1 if there is anything to complain of.
 What a page says is not understood: a name is looked for as it stands.
 """
@@ -35,6 +36,7 @@ PROGRAMS = {
 # Of two words at least.
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+(\(\))?|[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 PLACEHOLDER = re.compile(r"(^|[^A-Za-z])[A-Z]{2,}([^A-Za-z]|$)") # NAME_test.c
+MANUAL = "packaging/man/libcoppice.3"
 COMMON_OPTIONS = {"help", "version", "usage"} # argp's own
 
 
@@ -237,10 +239,22 @@ def anchors(text):
 	return {heading.strip().replace(" ", "-") for heading in letters}
 
 
+def functions_without_manual(tree):
+	"""Of what the headers declare."""
+	headers = ["client/coppice.h", "client/coppice_program.h", "client/model/coppice_hf.h"]
+	manual = tree.texts.get(MANUAL, "")
+	for header in headers:
+		code = re.sub(r"/\*.*?\*/", "", tree.texts.get(header, ""), flags=re.DOTALL)
+		for name in dict.fromkeys(re.findall(r"\b(coppice_[a-z0-9_]+)\(", code)):
+			if f".It Fn {name} " not in manual:
+				yield f"{header}: {name} is not in {MANUAL}"
+
+
 def main():
 	own = pathlib.Path(__file__).resolve().parent.parent
 	tree = Tree(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else own)
 	complaints = [complaint for name in tree.pages for complaint in Page(tree, name).check()]
+	complaints += functions_without_manual(tree)
 	for complaint in complaints:
 		print(complaint)
 	return 1 if complaints else 0

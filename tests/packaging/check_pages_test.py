@@ -57,6 +57,12 @@ class Pages(unittest.TestCase):
 	def test_a_tree_in_order_passes(self):
 		self.assertEqual(self.complaints(), "")
 
+	def test_a_function_without_a_manual(self):
+		self.write("client/coppice.h", "/* as coppice_b() */\nint coppice_a(struct coppice *c);\n")
+		self.assertIn("coppice_a is not in packaging/man/libcoppice.3", self.complaints())
+		self.write("packaging/man/libcoppice.3", '.It Fn coppice_a "struct coppice *c"\n')
+		self.assertEqual(self.complaints(), "")
+
 	def test_a_line_that_is_too_long(self):
 		self.write("README.md", PAGE + "x" * 121 + "\n")
 		self.assertIn("README.md:13: more than 120 columns", self.complaints())
