@@ -15,9 +15,7 @@ double strip_fixed_cost(const struct make *m, const struct strip *strip)
 /* Do KV blocks that come to n complete a granule that before of them did not? */
 static bool completes(const struct load *load, uint32_t before, uint32_t n)
 {
-	uint32_t granule = load_granule(load, n);
-
-	return before / granule != n / granule;
+	return (before ^ n) >= load_granule(load, n);
 }
 
 /* False: none of the strip's rows sees something of the run. */

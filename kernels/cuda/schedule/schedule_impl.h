@@ -64,7 +64,7 @@ struct piece_kv_block {
 	bool grows; /* and that is the row's own: they begin in this KV block */
 	/* What is asked of one KV block after the other is asked of many at once: those up to the
 	 * first are whole and for the same rows, or it is this one alone; those up to the second
-	 * lie side by side in the pool, and are for the same rows. */
+	 * lie side by side in the pool, and are for the same rows, as many as go into a KV tile. */
 	uint32_t alike_end, beside_end;
 };
 
@@ -100,6 +100,16 @@ struct alike {
 	uint64_t n_kv_blocks;
 };
 
+/* What of the strip that was read last is there for the next one: KV blocks of its item's first
+ * runs, of which all rows of either see all. */
+struct kept {
+	uint32_t item, n_rows; /* of the strip; n_rows 0: nothing is */
+	uint32_t end; /* of the runs */
+	uint32_t n_kv_blocks;
+	uint32_t row_end; /* of the list: each run has rows up to here */
+	uint32_t pos; /* of the last token */
+};
+
 struct make {
 	struct schedule *p;
 	const struct schedule_want *want;
@@ -116,6 +126,7 @@ struct make {
 	uint32_t n_seen;
 	struct common common;
 	struct alike alike;
+	struct kept kept;
 };
 
 /* KV blocks that go into KV tiles of one kind, in the order in which they came. */
@@ -298,7 +309,8 @@ double load_ns(const struct make *m, struct load *load);
  * no more use. ns: what load takes, before and after. */
 bool load_takes(const struct make *m, struct load *load, const struct seen_run *seen,
 		double limit_ns, double *ns);
-/* KV blocks of which a part has a multiple, if it ends behind the run added last, with n_kv_blocks:
+/* KV blocks of which a part has a multiple, if it ends behind the run added last, with n_kv_blocks,
+ * a power of two:
  * half a wide tile takes as long as a whole one, and so does half a turn of the warps, of which
  * many parts have but one or two. */
 uint32_t load_granule(const struct load *load, uint32_t n_kv_blocks);

@@ -124,22 +124,46 @@ static uint32_t warps_of(const struct cut *cut, uint32_t blocks)
 	return (blocks & ((1u << (1u << cut->blocks_log2)) - 1)) * one_each[cut->blocks_log2];
 }
 
-/* Takes up to 4 of the queue's KV blocks into a KV tile. */
-static int emit_kv_tile(struct make *m, struct cut *cut, struct queue *queue, uint32_t n,
-			uint32_t warps, bool wide)
+/* Are the queue's next 4 KV blocks whole, for the same rows, and one behind the other? */
+static bool are_alike(const struct piece_kv_block *kv_blocks, const struct queue *queue)
+{
+	const uint32_t *at = &queue->kv_blocks[queue->used];
+
+	for (uint32_t i = 1; i < DEVICE_KV_TILE_BLOCKS; i++)
+		if (at[i] != at[0] + i)
+			return false;
+	return kv_blocks[at[0]].alike_end >= at[0] + DEVICE_KV_TILE_BLOCKS;
+}
+
+/* All that is asked of one holds of all. Returns the plain row blocks. */
+static uint32_t put_alike(const struct make *m, const struct cut *cut,
+			  const struct piece_kv_block *at, struct device_kv_tile *kv_tile,
+			  struct device_source *source)
+{
+	uint32_t begin, end;
+
+	work_tile_interval(cut, &at->kv_block, &begin, &end);
+	for (uint32_t i = 0; i < DEVICE_KV_TILE_BLOCKS; i++) {
+		struct device_kv_block *g = &kv_tile->kv_blocks[i];
+
+		*g = at[i].kv_block;
+		g->row_begin = (uint16_t)begin;
+		g->row_end = (uint16_t)end;
+		source->kv_blocks[i] = at[i].source;
+	}
+	return plain_blocks(m, cut, at);
+}
+
+/* The queue's next n KV blocks, each by itself. Returns the row blocks that are plain in all. */
+static uint32_t put_each(const struct make *m, const struct cut *cut, const struct queue *queue,
+			 uint32_t n, struct device_kv_tile *kv_tile, struct device_source *source)
 {
 	const struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at;
-	struct device_kv_tile *kv_tile = make_append(m, SCHEDULE_KV_TILES, 1);
-	struct device_source *source = make_append(m, SCHEDULE_SOURCES, 1);
 	const struct piece_kv_block *alike = NULL;
 	uint32_t plain = n == DEVICE_KV_TILE_BLOCKS ? ~0u : 0;
 
-	if (!kv_tile || !source)
-		return -ENOMEM;
-	memset(kv_tile, 0, sizeof(*kv_tile));
-	memset(source, 0xff, sizeof(*source));
 	for (uint32_t i = 0; i < n; i++) {
-		const struct piece_kv_block *at = &kv_blocks[queue->kv_blocks[queue->used++]];
+		const struct piece_kv_block *at = &kv_blocks[queue->kv_blocks[queue->used + i]];
 		struct device_kv_block *g = &kv_tile->kv_blocks[i];
 		uint32_t begin, end;
 
@@ -154,6 +178,28 @@ static int emit_kv_tile(struct make *m, struct cut *cut, struct queue *queue, ui
 			plain &= plain_blocks(m, cut, at);
 		alike = at->alike_end > (uint32_t)(at - kv_blocks) + 1 ? at + 1 : NULL;
 	}
+	return plain;
+}
+
+/* Takes up to 4 of the queue's KV blocks into a KV tile. */
+static int emit_kv_tile(struct make *m, struct cut *cut, struct queue *queue, uint32_t n,
+			uint32_t warps, bool wide)
+{
+	const struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at;
+	struct device_kv_tile *kv_tile = make_append(m, SCHEDULE_KV_TILES, 1);
+	struct device_source *source = make_append(m, SCHEDULE_SOURCES, 1);
+	uint32_t plain;
+
+	if (!kv_tile || !source)
+		return -ENOMEM;
+	memset(kv_tile, 0, sizeof(*kv_tile));
+	memset(source, 0xff, sizeof(*source));
+	if (n == DEVICE_KV_TILE_BLOCKS && are_alike(kv_blocks, queue))
+		plain = put_alike(m, cut, &kv_blocks[queue->kv_blocks[queue->used]], kv_tile,
+				  source);
+	else
+		plain = put_each(m, cut, queue, n, kv_tile, source);
+	queue->used += n;
 	kv_tile->warps = (uint8_t)warps;
 	kv_tile->plain = (uint8_t)(warps & warps_of(cut, plain));
 	kv_tile->wide = wide;
@@ -342,11 +388,14 @@ static uint32_t side_by_side(const struct make *m, const struct queue *queue, ui
 {
 	const struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at;
 	uint32_t step = make_kv_block_step(m);
-	uint32_t n = 1;
+	uint32_t n = 1, first = queue->kv_blocks[i], four = DEVICE_KV_TILE_BLOCKS - 1;
 
+	/* they stand in their order */
+	if (i + four < queue->n && queue->kv_blocks[i + four] == first + four &&
+	    kv_blocks[first].beside_end > first + four)
+		return DEVICE_KV_TILE_BLOCKS;
 	while (n < DEVICE_KV_TILE_BLOCKS && i + n < queue->n &&
-	       kv_blocks[queue->kv_blocks[i + n]].source ==
-		       kv_blocks[queue->kv_blocks[i]].source + n * step)
+	       kv_blocks[queue->kv_blocks[i + n]].source == kv_blocks[first].source + n * step)
 		n++;
 	return n == 3 ? 2 : n;
 }
@@ -383,10 +432,14 @@ static void order_queue(const struct make *m, struct queue *queue, struct queue 
 /* KV blocks [i, end), each seen by these blocks. */
 static void queue_add(struct queue *queue, uint32_t i, uint32_t end, uint32_t blocks)
 {
-	for (; i < end; i++, queue->n++) {
-		queue->kv_blocks[queue->n] = i;
-		queue->blocks[queue->n] = blocks;
-	}
+	uint32_t *to_kv_blocks = queue->kv_blocks + queue->n, *to_blocks = queue->blocks + queue->n;
+	uint32_t n = end - i;
+
+	for (uint32_t k = 0; k < n; k++)
+		to_kv_blocks[k] = i + k;
+	for (uint32_t k = 0; k < n; k++)
+		to_blocks[k] = blocks;
+	queue->n += n;
 }
 
 int kv_tiles_make(struct make *m, struct cut *cut)

@@ -117,7 +117,9 @@ static int add_piece(struct make *m, const struct strip *strip, const struct wor
 	return 0;
 }
 
-void strip_find_stretches(struct make *m)
+/* Of the first n_kept, which the strip before had, those are set that lie beside others now. What
+ * the next one is to have ends a stretch. */
+static void find_stretches(struct make *m, uint32_t n_kept)
 {
 	struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at;
 	uint32_t step = make_kv_block_step(m);
@@ -127,33 +129,95 @@ void strip_find_stretches(struct make *m)
 		bool same = i + 1 < m->n_kv_blocks &&
 			    at->kv_block.row_begin == next->kv_block.row_begin &&
 			    at->kv_block.row_end == next->kv_block.row_end;
+		bool alike = same && i + 1 != m->kept.n_kv_blocks && kv_block_is_whole(at) &&
+			     kv_block_is_whole(next);
 
-		at->alike_end = same && kv_block_is_whole(at) && kv_block_is_whole(next)
-					? next->alike_end
-					: i + 1;
-		at->beside_end =
-			same && next->source == at->source + step ? next->beside_end : i + 1;
+		if (i + DEVICE_KV_TILE_BLOCKS < n_kept)
+			break;
+		if (i >= n_kept)
+			at->alike_end = alike ? next->alike_end : i + 1;
+		at->beside_end = same && next->source == at->source + step
+					 ? min_u32(next->beside_end, i + DEVICE_KV_TILE_BLOCKS)
+					 : i + 1;
 	}
 }
 
-int strip_read(struct make *m, const struct strip *strip)
+void strip_find_stretches(struct make *m)
 {
-	const struct run *runs = m->p->scratch[RUNS].at;
-	uint32_t end = runs_end(m, strip);
-	int r = 0;
+	m->kept = (struct kept){0};
+	find_stretches(m, 0);
+}
 
-	m->n_kv_blocks = 0;
+/* ---- what the strip before has of it -------------------------------------------------------- */
+
+/* Strips go up: what begins before one begins before the next. */
+static bool is_kept(const struct make *m, const struct strip *strip)
+{
+	const struct kept *kept = &m->kept;
+
+	return kept->n_rows == strip->row_end - strip->row_begin && kept->item == strip->item &&
+	       kept->row_end >= strip->row_end && kept->pos <= m->least_pos && m->most_low == 0;
+}
+
+/* Nothing yet, and nothing ever of rows that do not see all before them, or take tokens in. */
+static void kept_begin(struct make *m, const struct strip *strip)
+{
+	bool may_be = !m->want->tails && m->most_low == 0;
+
+	m->kept = (struct kept){.item = strip->item,
+				.n_rows = may_be ? strip->row_end - strip->row_begin : 0,
+				.end = runs_begin(m, strip),
+				.row_end = UINT32_MAX};
+}
+
+/* Run i of the item has been read. */
+static void kept_add(struct make *m, const struct strip *strip, uint32_t i)
+{
+	const struct run *run = &((const struct run *)m->p->scratch[RUNS].at)[i];
+	const struct work_piece *pieces = &m->list->pieces[run->piece];
+	struct kept *kept = &m->kept;
+	uint32_t pos = kept->pos;
+
+	if (kept->end != i || run->row_begin > strip->row_begin || run->row_end < strip->row_end)
+		return;
+	for (uint32_t p = 0; p < run->n_pieces; p++)
+		pos = max_u32(pos, pieces[p].pos + pieces[p].count - 1);
+	if (pos > m->least_pos)
+		return;
+	kept->end = i + 1;
+	kept->n_kv_blocks = m->n_kv_blocks;
+	kept->row_end = min_u32(kept->row_end, run->row_end);
+	kept->pos = pos;
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static void find_positions(struct make *m, const struct strip *strip)
+{
 	m->least_pos = UINT32_MAX;
 	m->most_low = 0;
 	for (uint32_t row = strip->row_begin; row < strip->row_end; row++) {
 		m->least_pos = min_u32(m->least_pos, m->list->rows[row].pos);
 		m->most_low = max_u32(m->most_low, m->list->rows[row].low);
 	}
-	for (uint32_t i = runs_begin(m, strip); (i = runs_next(m, strip, i, end)) < end; i++) {
+}
+
+int strip_read(struct make *m, const struct strip *strip)
+{
+	const struct run *runs = m->p->scratch[RUNS].at;
+	uint32_t end = runs_end(m, strip), n_kept;
+	int r = 0;
+
+	find_positions(m, strip);
+	if (!is_kept(m, strip))
+		kept_begin(m, strip);
+	m->n_kv_blocks = n_kept = m->kept.n_kv_blocks;
+	for (uint32_t i = m->kept.end; (i = runs_next(m, strip, i, end)) < end; i++) {
 		for (uint32_t p = 0; p < runs[i].n_pieces && !r; p++)
 			r = add_piece(m, strip, &m->list->pieces[runs[i].piece + p]);
+		kept_add(m, strip, i);
 	}
-	strip_find_stretches(m);
+	find_stretches(m, n_kept);
 	return r;
 }
 

@@ -125,7 +125,7 @@ static uint32_t part_end(const struct make *m, const struct strip *strip, uint32
 		if (!load_takes(m, &load, &seen, part_ns, &ns))
 			break;
 		i = end;
-		if ((i - begin) % load_granule(&load, i - begin) == 0 && ns >= part_ns)
+		if (((i - begin) & (load_granule(&load, i - begin) - 1)) == 0 && ns >= part_ns)
 			break;
 	}
 	return i;
