@@ -20,7 +20,7 @@ GOOD = {"model": "small", "prompt": PROMPT, "max_tokens": 4, "temperature": 0}
 
 def post(server, body, path="/v1/completions", **headers):
     """Status, the answer's object, its headers."""
-    link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     try:
         link.request("POST", path, body if isinstance(body, bytes) else json.dumps(body), headers)
         answer = link.getresponse()
@@ -76,7 +76,7 @@ def test_bodies(server, body, status, sentence):
 
 
 def test_a_body_without_length_that_is_too_large(server):
-    link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     link.request("POST", "/v1/completions", iter([b" " * 60000] * 2), encode_chunked=True)
     assert link.getresponse().status == 413
     link.close()
@@ -133,7 +133,7 @@ def test_they_leave_nothing(server):
 
 def hang_up(server):
     """In the middle of a stream."""
-    link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     link.request("POST", "/v1/completions", json.dumps({**GOOD, "max_tokens": 900, "stream": True}))
     link.getresponse().read(10)
     link.close()
@@ -180,7 +180,7 @@ def test_a_pin_that_the_daemon_does_not_allow(daemon, folder):
 
 def test_more_than_there_is_room_for(guarded):
     long = {**GOOD, "max_tokens": 4000, "n": 2, "stream": True}
-    link = http.client.HTTPConnection("127.0.0.1", guarded.port, timeout=30)
+    link = http.client.HTTPConnection("127.0.0.1", guarded.port, timeout=120)
     link.request("POST", "/v1/completions", json.dumps(long), {"Authorization": "Bearer one"})
     link.getresponse().read(10)
     status, answer, headers = post(guarded, GOOD, Authorization="Bearer one")
