@@ -269,7 +269,8 @@ int value_read(struct value_target *target, const struct key *key, const char *t
 		accepted_number(key, unit, accepted, sizeof(accepted));
 	else
 		accepted_text(key, accepted, sizeof(accepted));
-	log_error("%s: \"%s\" is not accepted; accepted: %s", where, text, accepted);
+	log_error("%s: \"%s\" is not accepted; accepted: %s%s", where, text, accepted,
+		  place->file && strchr(text, '#') ? "; a comment has a line of its own" : "");
 	return -EINVAL;
 }
 

@@ -335,7 +335,8 @@ static void unknown_keys_sections_and_lines_are_errors(void **state)
 	(void)state;
 	assert_says(read_text("[coppiced]\nspeed = 9\n"), ":2: no key speed; accepted are");
 	assert_says(read_text("[other]\npool = 1G\n"), ":2: pool stands in section [other]");
-	assert_says(read_text("pool = 1G\n"), ":1: pool stands in no section: write a line [coppiced]");
+	assert_says(read_text("pool = 1G\n"), ":1: pool stands in no section: write");
+	assert_says(read_text("[coppiced]\npool = 1G # half\n"), "a comment has a line");
 	assert_says(read_text("[coppiced]\n\nnonsense\n"), ":3: not understood");
 	assert_int_equal(read_text("[coppiced]\n\nnonsense\n")->r, -EINVAL);
 }

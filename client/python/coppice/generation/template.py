@@ -74,8 +74,12 @@ def _arguments(call: Any) -> Any:
 def plain(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message as templates want it: content that is text, arguments that are objects."""
     made = dict(message)
-    if isinstance(made.get("content"), (list, tuple)):
-        made["content"] = "".join(map(_part, made["content"]))
+    content = made.get("content")
+    if isinstance(content, (list, tuple)):
+        made["content"] = "".join(map(_part, content))
+    elif content is not None and not isinstance(content, str):
+        kind = type(content).__name__
+        raise ValueError(f"a message's content has to be a text or a list of parts, not {kind}")
     if isinstance(made.get("tool_calls"), (list, tuple)):
         made["tool_calls"] = [_arguments(call) for call in made["tool_calls"]]
     return made

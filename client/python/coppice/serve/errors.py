@@ -57,8 +57,10 @@ def api_error(error: Exception) -> ApiError:
         return ApiError(400, str(error.strerror), code="context_length_exceeded")
     if isinstance(error, (coppice.NoRoom, coppice.LimitReached)):
         return busy(f"{error.strerror}; come back later")
-    if isinstance(error, (coppice.DaemonGone, coppice.NoDaemon, coppice.Draining)):
-        return unavailable(f"the daemon is gone: {error.strerror}; come back later")
+    if isinstance(error, coppice.DaemonGone):
+        return unavailable("the daemon is gone; come back later")
+    if isinstance(error, (coppice.NoDaemon, coppice.Draining)):
+        return unavailable(f"{error.strerror}; come back later")
     if isinstance(error, coppice.Invalid):
         return ApiError(400, str(error.strerror))
     if isinstance(error, coppice.Error):

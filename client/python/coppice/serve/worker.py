@@ -145,6 +145,8 @@ class Worker:
 
     def _run_failed(self, error: Exception) -> None:
         why = f"no daemon: {error.strerror}" if isinstance(error, _GONE) else str(error)
+        if isinstance(error, coppice.DaemonGone):
+            why = "no daemon: it is gone, and is looked for"  # the library would have us connect
         if why != self._said and not self._over.is_set():
             log.warning("%s", why)
         self.why = self._said = why

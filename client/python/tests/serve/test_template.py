@@ -72,3 +72,5 @@ def test_parts_are_joined_and_arguments_are_objects():
     assert plain({"tool_calls": [call]})["tool_calls"][0]["function"]["arguments"] == {"x": 1}
     with pytest.raises(ValueError, match="image_url"):
         plain({"role": "user", "content": [{"type": "image_url"}]})
+    with pytest.raises(ValueError, match="a text or a list of parts, not int"):
+        plain({"role": "user", "content": 5})
