@@ -52,9 +52,11 @@ class Daemon:
 
 class Server:
     def __init__(self, folder, daemon_socket, *options, key=""):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        # It does not listen, so that the server may, and the kernel gives the port to nobody else.
+        self.kept = socket.socket()
+        self.kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.kept.bind(("127.0.0.1", 0))
+        self.port = self.kept.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "coppice.serve", str(folder), "--socket", daemon_socket]
         command += ["--port", str(self.port), "--log-level=warning", *options]
@@ -88,6 +90,7 @@ class Server:
     def end(self):
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(30)
+        self.kept.close()
 
 
 @contextlib.contextmanager
