@@ -205,6 +205,7 @@ check_install() {
 		test -x "$stage/bin/$program" || return 1
 	done
 	test -f "$stage/include/coppice.h" || return 1
+	test -f "$stage/share/doc/coppice/coppiced.conf" || return 1
 	[[ $(find "$stage/include" -name '*.h' | wc -l) == 3 ]] || return 1
 	# The GPU's module comes along where it was built.
 	[[ ! -f build/check/kernels/cuda/coppice-cuda.so ]] ||
@@ -409,6 +410,10 @@ only=
 under=plain
 while (($# > 0)); do
 	case $1 in
+	--help) # what stands at the top of this file
+		sed -n '2,/^set/s/^# \{0,1\}//p' "$0"
+		exit 0
+		;;
 	--quick) quick=1 ;;
 	--gpu) gpu=1 ;;
 	--only)

@@ -92,6 +92,9 @@ read_options() {
 	[[ $n_tokens =~ ^[1-9][0-9]*$ ]] ||
 		misused "--tokens takes a whole number from 1, not \"$n_tokens\""
 	[[ -z $document || -r $document ]] || die "$document cannot be read"
+	[[ -r $model/config.json ]] || die "$model is no model's folder: it has no config.json"
+	[[ -z $build || -x $build/daemon/coppiced ]] ||
+		die "$build is no build: it has no daemon/coppiced"
 }
 
 build_all() {

@@ -45,7 +45,13 @@ class Demo(unittest.TestCase):
 
 	def test_what_fails_ends_with_1(self):
 		self.assertEqual(demo("--document", "/no/such/document").returncode, 1)
-		run = demo("--build", BUILD, "--model", "/no/such/model", "--tokens", "6")
+		for option, why in ("--model", "is no model's folder"), ("--build", "is no build"):
+			run = demo(option, "/no/such")
+			self.assertEqual(run.returncode, 1)
+			self.assertIn(f"demo: /no/such {why}", run.stderr)
+		with tempfile.TemporaryDirectory() as model:
+			(pathlib.Path(model) / "config.json").write_text("{}")
+			run = demo("--build", BUILD, "--model", model, "--tokens", "6")
 		self.assertEqual(run.returncode, 1)
 		self.assertIn("demo: an agent failed", run.stderr)
 
