@@ -168,6 +168,12 @@ static void reap_locked(struct weights_table *table)
 	}
 }
 
+/* Beside the loads of all others: who is to look after the daemon is not kept waiting by them. */
+static bool loads_beside(uid_t domain)
+{
+	return domain == 0 || domain == geteuid();
+}
+
 static bool may_load_locked(struct weights_table *table, uid_t domain)
 {
 	const struct weights *weights;
@@ -183,7 +189,8 @@ static bool may_load_locked(struct weights_table *table, uid_t domain)
 		n++;
 		n_domain += hanging->domain == domain;
 	}
-	return n < table->config.max_loads && n_domain < table->config.domain_max_loads;
+	return (n < table->config.max_loads || loads_beside(domain)) &&
+	       n_domain < table->config.domain_max_loads;
 }
 
 static struct weights *weights_new(struct weights_table *table, uid_t domain)

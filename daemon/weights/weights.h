@@ -77,7 +77,9 @@ struct weights_config {
 	struct ledger *ledger; /* borrowed: what they have together with KV; NULL: no account */
 	const char *loader; /* path of coppiced */
 	uint64_t max_bytes, domain_max_bytes; /* of all, and of a user's */
-	uint32_t max_loads, domain_max_loads; /* loaders at a time, those that hang among them */
+	/* loaders at a time, those that hang among them; root and the daemon's user have as many as
+	 * any beside all */
+	uint32_t max_loads, domain_max_loads;
 	uint32_t stall_ms; /* a loader of which nothing comes for so long is ended */
 };
 

@@ -20,7 +20,7 @@
 
 #define HONEST_USER 65534
 #define ATTACKER 65533 /* and those below */
-#define ATTACKERS_MAX 2u
+#define ATTACKERS_MAX 4u
 #define ON_TRIES 6000 /* of 5 ms */
 #define JOIN_TRIES 8
 #define WINDOW_NS UINT64_C(60000000)

@@ -57,6 +57,68 @@ static void floods_of_tokens_and_prompts_of_programs(void **state)
 	assert_withstood(state, attack_neighbour, flood_tokens);
 }
 
+/* Opens and leaves, again and again: weights that are there, a program of them. */
+static int flood_programs(const struct harness *h, int said)
+{
+	struct decode_client client;
+
+	snprintf(service.socket, sizeof(service.socket), "%s", h->socket);
+	for (bool on = false; attack_goes_on(); on = true) {
+		decode_client_open(&client, &service);
+		decode_client_close(&client);
+		if (!on)
+			attack_is_on(said);
+	}
+	return 0;
+}
+
+static void floods_of_programs(void **state)
+{
+	assert_withstood(state, attack_neighbour, flood_programs);
+}
+
+#define LOADERS 4u /* users who have as many loads as all may have */
+
+static int open_weights(struct client *c)
+{
+	Coppice__WeightsOpen open = COPPICE__WEIGHTS_OPEN__INIT;
+
+	int r = client_verb(c, weights_open, &open)->code;
+
+	c->n_fds = 0; /* it stays open */
+	return r;
+}
+
+/* Begins loads, of which no file ever comes. */
+static int hold_loads(const struct harness *h, int said)
+{
+	struct client c = client_open(h);
+
+	for (bool on = false; attack_goes_on(); usleep(1000)) {
+		if (open_weights(&c) == 0)
+			continue;
+		if (!on)
+			attack_is_on(said);
+		on = true;
+	}
+	return 0;
+}
+
+static void load_as_root(const struct harness *h, struct client *root)
+{
+	(void)h;
+	assert_int_equal(open_weights(root), 0);
+}
+
+static void loads_that_never_end(void **state)
+{
+	const struct attack attack = {.life = hold_loads,
+				      .n_users = LOADERS,
+				      .beside = load_as_root};
+
+	assert_attack_withstood(state, &attack);
+}
+
 static int setup(void **state)
 {
 	static const char *const flags[] = {"--max-sessions=64", "--max-domain-sessions=6",
@@ -69,6 +131,8 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(floods_of_tokens_and_prompts_of_programs),
+		cmocka_unit_test(floods_of_programs),
+		cmocka_unit_test(loads_that_never_end),
 	};
 
 	if (harness_init(argc, argv) < 0)

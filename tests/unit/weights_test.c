@@ -385,6 +385,27 @@ static void a_user_loads_no_more_than_some_at_a_time(void **state)
 	weights_table_free(table);
 }
 
+/* Four others have all that there are. */
+static void root_loads_whoever_else_does(void **state)
+{
+	struct weights_table *table = fixture_table_of(fixture_coppiced, MIB, 30000);
+	struct weights *all[10], *more;
+	int sockets[10], socket;
+
+	(void)state;
+	for (uid_t i = 0; i < 8; i++)
+		assert_int_equal(weights_open(table, ALICE + i / 2, &all[i], &sockets[i]), 0);
+	assert_int_equal(weights_open(table, ALICE + 4, &more, &socket), -EAGAIN);
+	for (uint32_t i = 8; i < 10; i++)
+		assert_int_equal(weights_open(table, 0, &all[i], &sockets[i]), 0);
+	assert_int_equal(weights_open(table, 0, &more, &socket), -EAGAIN);
+	for (uint32_t i = 0; i < 10; i++) {
+		weights_unref(all[i]);
+		close(sockets[i]);
+	}
+	weights_table_free(table);
+}
+
 static void what_nobody_waits_for_any_more_ends(void **state)
 {
 	struct weights_table *table = fixture_table_of(fixture_coppiced, MIB, 30000);
@@ -490,6 +511,7 @@ static int run(void)
 		cmocka_unit_test(of_what_nobody_has_some_stay),
 		cmocka_unit_test(more_headers_than_are_taken_are_said),
 		cmocka_unit_test(a_user_loads_no_more_than_some_at_a_time),
+		cmocka_unit_test(root_loads_whoever_else_does),
 		cmocka_unit_test(what_nobody_waits_for_any_more_ends),
 		cmocka_unit_test(weights_are_lent_once_a_thread_has_made_them_so),
 		cmocka_unit_test(how_lending_failed_is_told_once),
