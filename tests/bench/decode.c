@@ -5,12 +5,13 @@
  * Several numbers of processes go one after the other at the same daemon, so that its weights, and
  * documents, are there from the first on. With --private each process has a document of its own.
  *
- * Printed for each way: what a client sees of a token (p50, p99), also while sessions come and go,
- * and while another document as long is computed (beside); tokens a second of all; the document's
- * computing, the first tokens behind it; weights read a
- * token; memory of the daemon and of a client (Pss: a page that several have mapped counts in
- * parts); and how the p50 compares with the limit: weights and KV read once, at the rate at which
- * this machine reads memory, or that of the card.
+ * Printed for each way: until all have weights and program, which are read once, and until a
+ * session that joins has them; what a client sees of a token (p50, p99), also while sessions come
+ * and go, and while another document as long is computed (beside); tokens a second of all; the
+ * document's computing, the first tokens behind it; weights read a token; memory of the daemon and
+ * of a client (Pss: a page that several have mapped counts in parts); and how the p50 compares with
+ * the limit: weights and KV read once, at the rate at which this machine reads memory, or that of
+ * the card.
  */
 #ifdef BENCH_HAVE_AGENT
 #include "bench.h"
@@ -173,6 +174,7 @@ struct run {
 	pid_t pids[DECODE_CLIENTS];
 	double daemon_bytes, client_bytes; /* Pss; of a client the mean */
 	uint32_t n_joined;
+	double ready_ms; /* the mean of those */
 };
 
 /* A client that ended says why itself. */
@@ -231,9 +233,11 @@ static void run_joined(struct run *run, const struct decode_options *o)
 	if (joiner == 0)
 		decode_joiner_main(o, run->board);
 	await_all(run->board, o->n_clients);
-	run->n_joined = atomic_load(&run->board->n_joined);
 	begin(run->board, DECODE_BESIDE);
 	waitpid(joiner, NULL, 0);
+	run->n_joined = atomic_load(&run->board->n_joined);
+	if (run->n_joined)
+		run->ready_ms = 1e-6 * (double)atomic_load(&run->board->ready_ns) / run->n_joined;
 }
 
 static void run_beside(struct run *run, const struct decode_options *o)
@@ -338,6 +342,8 @@ static void report_joined(const struct run *run, const struct decode_options *o,
 	put(name, "joined_p50", joined.p50, "ms");
 	put(name, "joined_p99", joined.p99, "ms");
 	put(name, "sessions_joined", run->n_joined, "sessions");
+	if (run->n_joined)
+		put(name, "session_ready", run->ready_ms, "ms");
 }
 
 static void report_beside(const struct run *run, const struct decode_options *o, const char *name)
@@ -347,6 +353,20 @@ static void report_beside(const struct run *run, const struct decode_options *o,
 	put(name, "beside_p50", beside.p50, "ms");
 	put(name, "beside_p99", beside.p99, "ms");
 	put(name, "beside_document", (double)run->board->beside_ns / 1e6, "ms");
+}
+
+/* Of the first round, in which nobody has them yet. */
+static void report_load(const struct run *run, const struct decode_options *o, const char *name)
+{
+	double most = 0;
+
+	if (o->round > 0 || o->apart)
+		return;
+	for (uint32_t i = 0; i < o->n_clients; i++)
+		if (run->board->of[i].load_ms > most)
+			most = run->board->of[i].load_ms;
+	put(name, "load", most, "ms");
+	put(name, "load_rate", (double)o->model->file_bytes / most / 1e6, "GB/s");
 }
 
 /* It is there from the first round on; several at once tell nothing of one. */
@@ -374,6 +394,7 @@ static void report(const struct run *run, const struct decode_options *o, double
 	for (uint32_t i = 0; i < o->n_clients; i++)
 		read += (double)run->board->of[i].alone.read /
 			(o->n_clients * o->n_seqs * o->n_tokens);
+	report_load(run, o, name);
 	put(name, "token_p50", alone.p50, "ms");
 	put(name, "token_p99", alone.p99, "ms");
 	put(name, "tokens_s", alone.tokens_s, "1/s");

@@ -308,11 +308,14 @@ _Noreturn void decode_joiner_main(const struct decode_options *o, struct decode_
 		const uint64_t start_ns = bench_now_ns();
 
 		open_all(&cl);
+		const uint64_t ready_ns = bench_now_ns() - start_ns;
+
 		make_prompts(&cl);
 		first_tokens(&cl);
 		while (ms_since(start_ns) < o->stay_ms && !is_over(board, DECODE_JOINED))
 			token(&cl);
 		close_all(&cl);
+		atomic_fetch_add_explicit(&board->ready_ns, ready_ns, memory_order_relaxed);
 		atomic_fetch_add_explicit(&board->n_joined, 1, memory_order_relaxed);
 	}
 	exit(0);

@@ -58,6 +58,7 @@ struct decode_figures {
 struct decode_board {
 	_Atomic uint32_t phase, n_arrived; /* arrived: release, of the figures */
 	_Atomic uint32_t n_joined; /* sessions that came and went */
+	_Atomic uint64_t ready_ns; /* until they had weights and program, of all of them */
 	_Atomic uint64_t beside_ns; /* that the other document took; 0: it is not there yet */
 	struct decode_figures of[DECODE_CLIENTS];
 };
