@@ -165,9 +165,12 @@ static uint64_t gather_until_ns(const struct passes *p, const struct sched_model
 	return company->last_ns + (uint64_t)(GATHER_PART * model->program->cost.fixed_ns);
 }
 
-/* The same for those who are missing. */
-static uint64_t missing_until_ns(double pass_ns, const struct company *company)
+/* The same for those who are missing. Who is too late waits for a pass like the last one. */
+static uint64_t missing_until_ns(const struct passes *p, const struct sched_model *model,
+				 const struct company *company)
 {
+	double last_ns = model == p->last_model ? p->ran_ns : 0;
+	double pass_ns = fmax(last_ns, model->program->cost.fixed_ns);
 	uint64_t late_ns = (uint64_t)(LATE_PART * pass_ns * company->n_missing / company->n_ready);
 	uint64_t until_ns = company->since_ns + late_ns;
 
@@ -189,7 +192,7 @@ uint64_t company_until_ns(const struct passes *p, const struct sched_model *mode
 	if (p->core->now_ns >= company.since_ns + most_ns)
 		return 0;
 	add_missing(p, model, most_ns, &company);
-	until_ns = later(missing_until_ns(pass_ns, &company), gather_until_ns(p, model, &company));
+	until_ns = later(missing_until_ns(p, model, &company), gather_until_ns(p, model, &company));
 	return until_ns < company.since_ns + most_ns ? until_ns : company.since_ns + most_ns;
 }
 
