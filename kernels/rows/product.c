@@ -79,14 +79,16 @@ ALWAYS_INLINE void tile(const struct tile_kind kind, const struct rows_product *
 		}
 	}
 	if (k < n) {
+		lanes rows[TILE_ROWS];
+#pragma GCC unroll 8
+		for (int r = 0; r < n_rows; r++)
+			rows[r] = load_some(x + r * p->x_stride + k, WORK_FP32, n - k);
 #pragma GCC unroll 8
 		for (int o = 0; o < TILE_OUTS; o++) {
 			const lanes weight = load_some(w[o] + k * bytes, dtype, n - k);
 #pragma GCC unroll 8
 			for (int r = 0; r < n_rows; r++)
-				sums[r][o] = fma_lanes(load_some(x + r * p->x_stride + k, WORK_FP32,
-								 n - k),
-						       weight, sums[r][o]);
+				sums[r][o] = fma_lanes(rows[r], weight, sums[r][o]);
 		}
 	}
 #pragma GCC unroll 8
