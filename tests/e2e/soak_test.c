@@ -376,8 +376,9 @@ static void accept(struct soak *s, struct session *x, struct part *p)
 	struct sequence *seq = p->seq;
 	uint64_t ticket;
 
-	for (; i != UINT32_MAX; i = p->parents[i])
+	do
 		path[n++] = i;
+	while ((i = p->parents[i]) != UINT32_MAX);
 	for (uint32_t j = 0; j < n / 2; j++) {
 		uint32_t other = path[j];
 
