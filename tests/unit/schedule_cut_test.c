@@ -191,6 +191,58 @@ static void test_each_partial_is_made_once_and_by_its_row(void **state)
 	}
 }
 
+/* Where a run of wide tiles is over, of which the warp takes all, or none. */
+static uint32_t walk_run(const struct device_kv_tile *kv_tiles, uint32_t i, uint32_t warp)
+{
+	uint32_t mine = kv_tiles[i].warps >> warp & 1;
+	uint32_t end = i + kv_tiles[i].run * DEVICE_WIDE_KV_TILES;
+
+	assert_true(kv_tiles[i].run > 0);
+	for (; i < end; i++) {
+		assert_true(kv_tiles[i].wide);
+		assert_int_equal(kv_tiles[i].warps >> warp & 1, mine);
+	}
+	return end;
+}
+
+/* As each warp of a block walks the work tile; adds the wide tiles' KV tiles. */
+static void walk_work_tile(const struct schedule *p, uint32_t index, uint32_t *n_wide)
+{
+	const struct device_work_tile *work_tile =
+		(const struct device_work_tile *)p->arrays[SCHEDULE_WORK_TILES].at + index;
+	const struct device_kv_tile *kv_tiles =
+		(const struct device_kv_tile *)p->arrays[SCHEDULE_KV_TILES].at + work_tile->kv_tile;
+
+	for (uint32_t warp = 0; warp < DEVICE_WARPS; warp++) {
+		uint32_t i = 0;
+
+		while (i < work_tile->n_kv_tiles) {
+			uint32_t end = kv_tiles[i].wide ? walk_run(kv_tiles, i, warp) : i + 1;
+
+			*n_wide += kv_tiles[i].wide ? end - i : 0;
+			i = end;
+		}
+		assert_int_equal(i, work_tile->n_kv_tiles);
+	}
+}
+
+/* 64 leaves on a long root, in work tiles of which one to eight warps share a row block. */
+static void test_warps_walk_runs_of_wide_tiles_to_the_end(void **state)
+{
+	uint32_t n_wide = 0;
+
+	(void)state;
+	for (uint32_t rows = 16; rows <= DEVICE_WORK_TILE_ROWS; rows *= 2) {
+		struct cut c;
+
+		cut_init(&c, 16, (uint32_t[]){1, 64}, (uint32_t[]){32768, 128}, rows / 16);
+		for (uint32_t i = 0; i < c.schedule.n[SCHEDULE_WORK_TILES]; i++)
+			walk_work_tile(&c.schedule, i, &n_wide);
+		cut_done(&c);
+	}
+	assert_true(n_wide > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -199,6 +251,7 @@ int main(void)
 		cmocka_unit_test(test_wide_work_tiles_share_the_leaves),
 		cmocka_unit_test(test_each_partial_is_made_once_and_by_its_row),
 		cmocka_unit_test(test_short_work_tiles_have_whole_turns),
+		cmocka_unit_test(test_warps_walk_runs_of_wide_tiles_to_the_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
