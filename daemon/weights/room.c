@@ -149,30 +149,33 @@ static int book(struct weights *weights, uint64_t bytes, uint64_t *booking, bool
 }
 
 /* Weights of others, and KV, have it. */
-static int refuse_by_ledger(const struct ledger *ledger, uint64_t bytes,
+static int refuse_by_ledger(const struct ledger *ledger, const char *what, uint64_t bytes,
 			    char why[WEIGHTS_WHY_BYTES])
 {
 	say(why, WEIGHTS_WHY_BYTES,
-	    "These weights take %s; KV has %s and weights %s of %s, the last %s are KV's: evict KV "
-	    "(coppicectl evict), or make the pool smaller.",
-	    units_size(bytes, 0).text, units_size(atomic_load(&ledger->of[LEDGER_KV]), 0).text,
+	    "%s %s; KV has %s and weights %s of %s, the last %s are KV's: evict KV (coppicectl "
+	    "evict), or make the pool smaller.",
+	    what, units_size(bytes, 0).text,
+	    units_size(atomic_load(&ledger->of[LEDGER_KV]), 0).text,
 	    units_size(atomic_load(&ledger->of[LEDGER_WEIGHTS]), 0).text,
 	    units_size(ledger->max_bytes, 0).text, units_size(ledger->kept_bytes, 0).text);
 	return -ENOSPC;
 }
 
-static int refuse(const struct weights *weights, uint64_t bytes, int r, char why[WEIGHTS_WHY_BYTES])
+/* what: the sentence's begin. */
+static int refuse(const struct weights *weights, const char *what, uint64_t bytes, int r,
+		  char why[WEIGHTS_WHY_BYTES])
 {
 	const struct weights_config *c = &weights->home->config;
 
 	if (r == -ENOBUFS)
-		return refuse_by_ledger(c->ledger, bytes, why);
+		return refuse_by_ledger(c->ledger, what, bytes, why);
 	const char *whose = r == -EDQUOT ? "a user's weights may take (domain_weights)"
 					 : "all weights may take (weights)";
 	uint64_t limit = r == -EDQUOT ? c->domain_max_bytes : c->max_bytes;
 
 	snprintf(why, WEIGHTS_WHY_BYTES,
-		 "These weights take %s, which with what is in use is more than the %s that %s.",
+		 "%s %s, which with what is in use is more than the %s that %s.", what,
 		 units_size(bytes, 0).text, units_size(limit, 0).text, whose);
 	return r;
 }
@@ -194,7 +197,7 @@ int weights_take_room(struct weights *weights, uint64_t wanted)
 	if (r == -ENOBUFS && ledger_ask_kv(c->ledger, bytes) == 0)
 		r = book(weights, bytes, &weights->content.bytes, true);
 	if (r < 0)
-		return refuse(weights, bytes, r, weights->why);
+		return refuse(weights, "These weights take", bytes, r, weights->why);
 	r = c->ops->program->weights_new(c->backend, bytes, &weights->content.memory);
 	if (r < 0)
 		snprintf(weights->why, sizeof(weights->why),
@@ -207,7 +210,7 @@ int weights_take_scratch(struct weights *weights, uint64_t bytes, char why[WEIGH
 	/* the scheduler asks, which is who gives */
 	int r = book(weights, bytes, &weights->scratch_bytes, false);
 
-	return r < 0 ? refuse(weights, bytes, r, why) : 0;
+	return r < 0 ? refuse(weights, "The program's scratch takes", bytes, r, why) : 0;
 }
 
 void weights_give_scratch(struct weights *weights, uint64_t bytes)

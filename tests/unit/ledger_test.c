@@ -97,6 +97,7 @@ static void what_programs_take_counts(void **state)
 	fixture_expect_ready(a);
 	assert_int_equal(ledger_take(&ledger, LEDGER_KV, 106 * KIB), 0);
 	assert_int_equal(weights_take_scratch(a, 51 * KIB, why), -ENOSPC);
+	assert_non_null(strstr(why, "The program's scratch takes 51K"));
 	assert_non_null(strstr(why, "coppicectl evict"));
 	assert_int_equal(weights_take_scratch(a, 50 * KIB, why), 0);
 	assert_int_equal(weights_bytes(table), 150 * KIB);
