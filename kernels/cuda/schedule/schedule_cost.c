@@ -71,7 +71,7 @@ double strip_cost(const struct make *m, const struct strip *strip)
 
 	load_init(m, strip, &load);
 	if (n_kv_blocks)
-		load_add_all(m, &load, n_kv_blocks, read_ns);
+		load_add_all(&load, n_kv_blocks, read_ns);
 	for (; (i = runs_next(m, strip, i, last)) < last; i++) {
 		if (sees_run(m, strip, &runs[i], &seen))
 			load_add(m, &load, &seen);

@@ -201,6 +201,7 @@ struct load {
 	uint32_t n_rows, n_blocks, block_tokens;
 	uint32_t first, last; /* row blocks of neighbours that see something */
 	bool wide; /* the last that was added goes into wide tiles */
+	bool all_wide; /* and so does what all rows see */
 };
 
 /* Do at least three of a warp group's four row blocks see it? */
@@ -299,9 +300,26 @@ uint32_t runs_seen_by_all(const struct make *m, const struct strip *strip,
 
 /* Nothing. */
 void load_init(const struct make *m, const struct strip *strip, struct load *ret);
-void load_add(const struct make *m, struct load *load, const struct seen_run *seen);
+/* Of rows that not all are: in row blocks of neighbours, and dealt in turn. */
+void load_add_some(const struct make *m, struct load *load, const struct seen_run *seen);
 /* KV blocks that all rows see, and that take so long to read. */
-void load_add_all(const struct make *m, struct load *load, uint32_t n_kv_blocks, double read_ns);
+static inline void load_add_all(struct load *load, uint32_t n_kv_blocks, double read_ns)
+{
+	load->wide = load->all_wide;
+	load->first = 0;
+	load->last = load->n_blocks - 1;
+	load->all += n_kv_blocks;
+	load->read_ns += read_ns;
+}
+
+static inline void load_add(const struct make *m, struct load *load, const struct seen_run *seen)
+{
+	if (seen->end - seen->begin == load->n_rows)
+		load_add_all(load, seen->run->n_kv_blocks, seen->run->read_ns);
+	else
+		load_add_some(m, load, seen);
+}
+
 /* What all of it takes together. */
 double load_ns(const struct make *m, struct load *load);
 /* Adds a run, unless that makes a part of it take much longer at once: it brings rows, for which
@@ -313,7 +331,15 @@ bool load_takes(const struct make *m, struct load *load, const struct seen_run *
  * a power of two:
  * half a wide tile takes as long as a whole one, and so does half a turn of the warps, of which
  * many parts have but one or two. */
-uint32_t load_granule(const struct load *load, uint32_t n_kv_blocks);
+static inline uint32_t load_granule(const struct load *load, uint32_t n_kv_blocks)
+{
+	const uint32_t few_turns = 2; /* of all warps, a KV tile each: a part has whole ones */
+	uint32_t turn = DEVICE_KV_TILE_BLOCKS * (DEVICE_WARPS / load->n_blocks);
+
+	if (load->wide)
+		return WIDE_TILE_BLOCKS;
+	return n_kv_blocks < few_turns * turn ? turn : DEVICE_KV_TILE_BLOCKS;
+}
 
 /* ---- schedule_cost.c ------------------------------------------------------------------------ */
 

@@ -7,7 +7,11 @@
 
 #define LEAST_PART 0.3 /* of the limit, that is worth a work tile of its own */
 #define JUMP 0.25 /* of the limit, by which no run grows a part that has rows for it already */
-#define FEW_TURNS 2u /* of all warps, a KV tile each, up to which a part has whole ones */
+
+static bool is_wide(const struct make *m, uint32_t n_blocks, uint32_t blocks)
+{
+	return m->wide && n_blocks >= WARP_GROUP && most_of_warps(blocks);
+}
 
 void load_init(const struct make *m, const struct strip *strip, struct load *ret)
 {
@@ -17,6 +21,7 @@ void load_init(const struct make *m, const struct strip *strip, struct load *ret
 	while (ret->n_blocks * m->block_tokens < n)
 		ret->n_blocks *= 2;
 	ret->block_tokens = (n + ret->n_blocks - 1) / ret->n_blocks;
+	ret->all_wide = is_wide(m, ret->n_blocks, (1u << ret->n_blocks) - 1);
 }
 
 /* Whole KV tiles of so many KV blocks are folded by all blocks that see something of them: the
@@ -34,11 +39,6 @@ static void fill(struct open_tile *open, uint32_t *folded, uint32_t room, uint32
 	open->kv_blocks = (open->kv_blocks + kv_blocks) % room;
 	if (whole)
 		open->blocks = open->kv_blocks ? blocks : 0;
-}
-
-static bool is_wide(const struct make *m, uint32_t n_blocks, uint32_t blocks)
-{
-	return m->wide && n_blocks >= WARP_GROUP && most_of_warps(blocks);
 }
 
 /* What block b has to fold. */
@@ -89,8 +89,7 @@ static uint32_t deal_add(const struct make *m, struct deal *deal, uint32_t n_blo
 	return copies;
 }
 
-/* Of rows that not all are: in row blocks of neighbours, and dealt in turn. */
-static void load_add_some(const struct make *m, struct load *load, const struct seen_run *seen)
+void load_add_some(const struct make *m, struct load *load, const struct seen_run *seen)
 {
 	const struct run *run = seen->run;
 	uint32_t begin = seen->begin, end = seen->end;
@@ -110,36 +109,10 @@ static void load_add_some(const struct make *m, struct load *load, const struct 
 	deal_add(m, &load->turns, load->n_blocks, run, turns);
 }
 
-void load_add_all(const struct make *m, struct load *load, uint32_t n_kv_blocks, double read_ns)
-{
-	load->wide = is_wide(m, load->n_blocks, (1u << load->n_blocks) - 1);
-	load->first = 0;
-	load->last = load->n_blocks - 1;
-	load->all += n_kv_blocks;
-	load->read_ns += read_ns;
-}
-
-void load_add(const struct make *m, struct load *load, const struct seen_run *seen)
-{
-	if (seen->end - seen->begin == load->n_rows)
-		load_add_all(m, load, seen->run->n_kv_blocks, seen->run->read_ns);
-	else
-		load_add_some(m, load, seen);
-}
-
 /* Of a KV block that all row blocks see, for each of them. */
 static double all_ns(const struct make *m, const struct load *load)
 {
 	return m->wide && load->n_blocks >= WARP_GROUP ? m->wide_tile_ns : m->kv_tile_ns;
-}
-
-uint32_t load_granule(const struct load *load, uint32_t n_kv_blocks)
-{
-	uint32_t turn = DEVICE_KV_TILE_BLOCKS * (DEVICE_WARPS / load->n_blocks);
-
-	if (load->wide)
-		return WIDE_TILE_BLOCKS;
-	return n_kv_blocks < FEW_TURNS * turn ? turn : DEVICE_KV_TILE_BLOCKS;
 }
 
 double load_ns(const struct make *m, struct load *load)
