@@ -3,14 +3,21 @@
  *
  * Memory is populated by whoever takes it, so that a lack of it is an error there and no fault in a
  * batch; kernels before 5.14 do not know how.
+ *
+ * The kernel keeps all of a process from mapping and unmapping while it populates or unmaps for one
+ * thread, which takes seconds of gigabytes. So both are done a piece at a time: whoever waits comes
+ * between two.
  */
 #include "huge.h"
+
+#include "kernels/arith.h"
 
 #include <errno.h>
 #include <stddef.h>
 #include <sys/mman.h>
 
 #define HUGE_BYTES (UINT64_C(2) << 20)
+#define UNMAP_BYTES (UINT64_C(32) << 20)
 
 void *huge_map(uint64_t bytes)
 {
@@ -31,10 +38,24 @@ void *huge_map(uint64_t bytes)
 	return map + before;
 }
 
-int huge_populate(void *at, uint64_t bytes)
+void huge_unmap(void *map, uint64_t bytes)
 {
-	if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL)
-		return 0;
-	madvise(at, bytes, MADV_DONTNEED);
-	return -ENOMEM;
+	for (uint64_t at = 0; at < bytes; at += UNMAP_BYTES)
+		munmap((char *)map + at, min_u64(bytes - at, UNMAP_BYTES));
+}
+
+static int populate(char *at, uint64_t bytes)
+{
+	return madvise(at, bytes, MADV_POPULATE_WRITE) == 0 || errno == EINVAL ? 0 : -ENOMEM;
+}
+
+int huge_populate(void *map, uint64_t bytes)
+{
+	int r = 0;
+
+	for (uint64_t at = 0; at < bytes && r == 0; at += HUGE_BYTES)
+		r = populate((char *)map + at, min_u64(bytes - at, HUGE_BYTES));
+	if (r < 0)
+		madvise(map, bytes, MADV_DONTNEED);
+	return r;
 }

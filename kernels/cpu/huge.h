@@ -6,9 +6,10 @@
 
 #include <stdint.h>
 
-/* Address space aligned to 2 MiB, that munmap takes back and no core file has; NULL: there is
- * none. */
+/* Address space aligned to 2 MiB, that no core file has; NULL: there is none. */
 void *huge_map(uint64_t bytes);
+/* All of it, with its memory. Blocks. */
+void huge_unmap(void *map, uint64_t bytes);
 /* Memory for a part of it. 0, or -ENOMEM and there is none. Blocks. */
 MUST_CHECK int huge_populate(void *at, uint64_t bytes);
 

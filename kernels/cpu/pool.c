@@ -25,7 +25,7 @@ int pool_init(struct pool *pool, uint64_t bytes, uint64_t extent_bytes)
 void pool_done(struct pool *pool)
 {
 	if (pool->base)
-		munmap(pool->base, pool->bytes);
+		huge_unmap(pool->base, pool->bytes);
 	free(pool->committed);
 	*pool = (struct pool){0};
 }

@@ -27,7 +27,7 @@ void cpu_weights_free(struct backend *b, struct backend_weights *weights)
 	if (!weights)
 		return;
 	if (weights->base)
-		munmap(weights->base, weights->bytes);
+		huge_unmap(weights->base, weights->bytes);
 	if (weights->fd >= 0)
 		close(weights->fd);
 	free(weights);

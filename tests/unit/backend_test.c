@@ -1,13 +1,19 @@
 /* backend_test.c - the CPU backend's own promises: refusals, pool, appends, moves, counters. */
 #include "kernels/backend.h"
+#include "kernels/clock.h"
+#include "kernels/program/backend_program.h"
 
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -119,6 +125,59 @@ static void test_extents_are_committed_once_and_only_where_they_are(void **state
 	backend_cpu.extent_release(b, 3);
 	assert_int_equal(backend_cpu.extent_commit(b, 3), 0);
 	backend_cpu.close(b);
+}
+
+#define WEIGHTS_BYTES (512 * MIB)
+
+struct taking {
+	pthread_t thread;
+	struct backend *b;
+	uint64_t ns;
+	atomic_bool done;
+};
+
+static void *take_weights(void *arg)
+{
+	struct taking *t = arg;
+	const struct backend_program_ops *ops = backend_cpu.program;
+	struct backend_weights *weights = NULL;
+	uint64_t begin_ns = clock_ns();
+	int r = ops->weights_new(t->b, WEIGHTS_BYTES, &weights);
+
+	ops->weights_free(t->b, weights);
+	t->ns = clock_ns() - begin_ns;
+	atomic_store(&t->done, true);
+	return r ? arg : NULL;
+}
+
+static uint64_t map_and_unmap_ns(void)
+{
+	uint64_t begin_ns = clock_ns();
+	void *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_ptr_not_equal(map, MAP_FAILED);
+	assert_int_equal(munmap(map, 4096), 0);
+	return clock_ns() - begin_ns;
+}
+
+/* The kernel lets one of a process at its mappings at a time. */
+static void test_nobody_waits_for_all_of_others_weights(void **state)
+{
+	struct taking taking = {.b = open_small()};
+	uint64_t longest_ns = 0;
+	void *failed = NULL;
+
+	(void)state;
+	assert_int_equal(pthread_create(&taking.thread, NULL, take_weights, &taking), 0);
+	while (!atomic_load(&taking.done)) {
+		uint64_t ns = map_and_unmap_ns();
+
+		longest_ns = ns > longest_ns ? ns : longest_ns;
+	}
+	assert_int_equal(pthread_join(taking.thread, &failed), 0);
+	assert_null(failed);
+	assert_true(longest_ns < taking.ns / 2);
+	backend_cpu.close(taking.b);
 }
 
 static void test_closing_nothing_is_fine(void **state)
@@ -403,6 +462,7 @@ int main(void)
 		cmocka_unit_test(test_page_bytes_refuses_in_a_sentence_what_it_cannot_do),
 		cmocka_unit_test(test_page_bytes_are_those_of_all_layers_and_heads),
 		cmocka_unit_test(test_extents_are_committed_once_and_only_where_they_are),
+		cmocka_unit_test(test_nobody_waits_for_all_of_others_weights),
 		cmocka_unit_test(test_closing_nothing_is_fine),
 		cmocka_unit_test(test_an_appended_row_is_read_back_from_any_page_of_any_extent),
 		cmocka_unit_test(test_moves_are_done_in_order_for_all_layers),
