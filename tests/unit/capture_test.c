@@ -233,6 +233,32 @@ static void two_steps_in_flight_have_a_pair_each(void **state)
 	coppice_capture_free(capture);
 }
 
+static uint64_t submitted_seq(const struct fixture *f, uint64_t ticket)
+{
+	struct abi_step_seq record;
+	struct abi_entry entry;
+
+	ring_copy_entry(f->lane.segment.shared, ticket, &entry);
+	assert_int_equal(entry.body_bytes, sizeof(record));
+	memcpy(&record, f->lane.segment.shared->bodies + entry.body, sizeof(record));
+	return record.seq;
+}
+
+static void a_capture_is_submitted_for_others_than_it_was_made_of(void **state)
+{
+	struct fixture *f = *state;
+	struct stream stream = {0};
+	struct coppice_seq other = f->seq, *const others = &other;
+	struct coppice_capture *capture = capture_steps(f, &stream, 2);
+
+	other.handle = 9;
+	assert_int_equal(coppice_capture_submit(capture, &others, NULL), 0);
+	submit(f, capture, 4);
+	for (uint64_t ticket = 1; ticket <= 4; ticket++)
+		assert_int_equal(submitted_seq(f, ticket), ticket <= 2 ? 9 : 5);
+	coppice_capture_free(capture);
+}
+
 static void two_captures_of_a_lane_have_pairs_of_their_own(void **state)
 {
 	struct fixture *f = *state;
@@ -341,6 +367,8 @@ int main(void)
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(two_steps_in_flight_have_a_pair_each, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(
+			a_capture_is_submitted_for_others_than_it_was_made_of, setup, teardown),
 		cmocka_unit_test_setup_teardown(two_captures_of_a_lane_have_pairs_of_their_own,
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(a_pair_is_taken_as_it_was_born, setup, teardown),
