@@ -70,6 +70,28 @@ static void test_evict_keeps_to_its_bounds(void **state)
 	fixture_done(&f);
 }
 
+/* Each model keeps an empty extent for itself. */
+static void test_as_many_empty_extents_are_given_as_are_asked_for(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	struct store_model *other = fixture_model(&f, "other", 4, 100);
+	struct store_seq *q = fixture_open_in(&f, other, 1, 0, "bbbb", NULL);
+	fixture_publish(&f, q, "bbbb");
+	fixture_close(&f, q);
+	fixture_leave(&f, "aaaa");
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 2);
+	for (uint32_t n_left = 2; n_left > 0; n_left--) {
+		assert_int_equal(f.n_committed, n_left);
+		assert_int_equal(store_give(f.store, 1, 1), 0);
+	}
+	assert_int_equal(f.n_committed, 0);
+	store_model_unref(other);
+	fixture_done(&f);
+}
+
 static void test_a_name_is_all_models_of_it_open_or_not(void **state)
 {
 	struct fixture f;
@@ -536,6 +558,7 @@ int main(void)
 		cmocka_unit_test(test_leaves_go_before_their_parents),
 		cmocka_unit_test(test_used_paths_stay),
 		cmocka_unit_test(test_evict_keeps_to_its_bounds),
+		cmocka_unit_test(test_as_many_empty_extents_are_given_as_are_asked_for),
 		cmocka_unit_test(test_a_name_is_all_models_of_it_open_or_not),
 		cmocka_unit_test(test_a_pin_holds_a_path_until_its_time),
 		cmocka_unit_test(test_a_domain_has_so_many_pins_and_ends_its_own_alone),
