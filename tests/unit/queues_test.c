@@ -16,6 +16,7 @@
 
 #define LANES 64u
 #define ENTRIES_AT_ONCE 256u /* of a user in a round, and a lane's turn */
+#define ENTRIES_A_TURN 16u
 #define REQUESTS 40u
 
 static int setup(void **state)
@@ -116,6 +117,103 @@ static void entries_that_fail_are_timed(void **state)
 	assert_in_range(n_served_in_a_round(m, (struct abi_entry){.kind = ABI_STEP}, 0), 16, 48);
 }
 
+static struct modelled *timed;
+static uint64_t timed_since_ns;
+
+/* Entries of each fifth lane take time, no others. */
+static uint64_t clock_of_each_fifth(void)
+{
+	uint64_t ns = timed_since_ns;
+
+	for (uint32_t i = 4; i < LANES; i += 5)
+		ns += ring_done(timed->clients[i].c.lane) * 20000;
+	return ns;
+}
+
+/* Those of the first lanes do. */
+static uint64_t clock_of_lanes(void)
+{
+	uint64_t ns = timed_since_ns;
+
+	for (uint32_t i = 0; i < LANES; i++)
+		ns += ring_done(timed->clients[i].c.lane) * 5000;
+	return ns;
+}
+
+static void round_by(struct modelled *m, uint64_t (*clock)(void))
+{
+	uint64_t (*was)(void) = m->h.sched->core.clock;
+
+	timed = m;
+	timed_since_ns = m->h.sched->core.now_ns;
+	m->h.sched->core.clock = clock;
+	sched_round(m->h.sched);
+	m->h.sched->core.clock = was;
+}
+
+static void submit_a_turn(struct modelled *m, uint32_t lane, uint32_t body_bytes,
+			  struct abi_entry last)
+{
+	static const uint8_t body[64];
+
+	for (uint32_t j = 1; j < ENTRIES_A_TURN; j++)
+		client_submit(&m->clients[lane].c, (struct abi_entry){.kind = ABI_NOP}, body,
+			      body_bytes);
+	client_submit(&m->clients[lane].c, last, NULL, 0);
+}
+
+static void a_turns_last_entry_hides_none_before_it(void **state)
+{
+	const struct abi_entry plain = {.kind = ABI_NOP}, fork = {.kind = ABI_FORK};
+	struct modelled *m = *state;
+	uint64_t before;
+
+	modelled_join(m, 1, 16);
+	for (uint32_t i = 0; i < LANES; i++)
+		submit_a_turn(m, i, i % 5 == 4 ? 64 : 0, i % 5 == 4 ? fork : plain);
+	before = n_left(m, LANES);
+	round_by(m, clock_of_each_fifth);
+	assert_int_equal(before - n_left(m, LANES), 5 * ENTRIES_A_TURN);
+}
+
+/* What a user is charged for one entry, behind many of another's that take no time of their own. */
+static uint64_t charged_behind_quick_ones(struct modelled *m, struct abi_entry entry,
+					  uint32_t body_bytes, bool sleeps)
+{
+	struct modelled_client *other = modelled_join(m, 1, 16);
+	static const uint8_t body[64];
+
+	for (uint32_t i = 0; i < LANES; i++)
+		submit_a_turn(m, i, 0, (struct abi_entry){.kind = ABI_NOP});
+	atomic_store(&other->c.lane->sleepers, sleeps);
+	client_submit(&other->c, entry, body, body_bytes);
+	round_by(m, clock_of_lanes);
+	assert_true(modelled_has(other));
+	assert_int_equal(n_left(m, LANES), LANES * ENTRIES_A_TURN - ENTRIES_AT_ONCE);
+	return other->c.session->user->lanes_ns;
+}
+
+static void a_body_is_charged_alone(void **state)
+{
+	const struct abi_entry plain = {.kind = ABI_NOP};
+
+	assert_int_equal(charged_behind_quick_ones(*state, plain, 64, false), 0);
+}
+
+static void a_refusal_is_charged_alone(void **state)
+{
+	const struct abi_entry refused = {.kind = ABI_STEP};
+
+	assert_int_equal(charged_behind_quick_ones(*state, refused, 0, false), 0);
+}
+
+static void a_wake_up_is_charged_alone(void **state)
+{
+	const struct abi_entry plain = {.kind = ABI_NOP};
+
+	assert_int_equal(charged_behind_quick_ones(*state, plain, 0, true), 0);
+}
+
 static void each_lanes_turn_comes(void **state)
 {
 	struct modelled *m = *state;
@@ -176,6 +274,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(entries_that_may_take_long_are_timed, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(entries_that_fail_are_timed, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_turns_last_entry_hides_none_before_it, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_body_is_charged_alone, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_refusal_is_charged_alone, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_wake_up_is_charged_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(each_lanes_turn_comes, setup, teardown),
 		cmocka_unit_test_setup_teardown(one_user_alone_is_served_at_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_users_request_waits_for_one_of_anothers, setup,

@@ -1,12 +1,15 @@
 /*
- * core.c - the end of a backend that can no more.
+ * core.c - the end of a backend that can no more, and when a user's entries begin to be timed.
  *
- * It is said once, in the log with the backend's own words, and the loop is woken, which then sees
- * `failed` and ends the daemon. Until then every entry and request still comes back, with a status.
+ * The end is said once, in the log with the backend's own words, and the loop is woken, which then
+ * sees `failed` and ends the daemon. Until then every entry and request still comes back, with a
+ * status.
  */
 #include "core.h"
 
 #include "daemon/base/log.h"
+
+#define QUICK_MAX 64u /* entries; what these take is nobody's */
 
 void core_fail(struct sched_core *core)
 {
@@ -17,4 +20,10 @@ void core_fail(struct sched_core *core)
 	log_error("the %s backend has failed for good: %s", core->ops->name,
 		  why ? why : "it does not say why");
 	requests_ring(&core->requests);
+}
+
+void core_leave_out_quick(struct sched_core *core)
+{
+	if (!core->has_taken_time && core->stats.entries - core->lanes_entries > QUICK_MAX)
+		core_note_time(core, core_clock(core));
 }

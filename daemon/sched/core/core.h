@@ -28,7 +28,10 @@ struct sched_core {
 	uint32_t n_cores;
 	_Atomic bool failed; /* scheduler -> loop: the backend has, for good */
 	bool draining; /* no new sequences */
-	bool has_taken_time; /* an entry, or to wake a client, since step/lanes.c read the clock */
+	/* Of a round of several users' lanes: when its clock was read last, how many entries had been
+	 * done by then, and whether one since, or to wake a client, may have taken long. */
+	uint64_t lanes_ns, lanes_entries;
+	bool has_taken_time;
 	struct sched_status stats; /* the counters of it */
 	struct handle_table seqs;
 	struct sched_user_list users; /* owned by their sessions */
@@ -44,10 +47,20 @@ struct sched_core {
 
 /* The backend can no more: the daemon is to end. */
 void core_fail(struct sched_core *core);
+/* Before what may take long: many quick ones before it are nobody's, but nothing else is left
+ * out. */
+void core_leave_out_quick(struct sched_core *core);
 
 static inline uint64_t core_clock(const struct sched_core *core)
 {
 	return core->clock ? core->clock() : clock_now_ns();
+}
+
+static inline void core_note_time(struct sched_core *core, uint64_t now_ns)
+{
+	core->lanes_ns = now_ns;
+	core->lanes_entries = core->stats.entries;
+	core->has_taken_time = false;
 }
 
 /* NULL: it has none of that number. */

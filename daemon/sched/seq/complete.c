@@ -17,19 +17,25 @@
 /* A lane is for one thread at a time; a crowd asleep on its word is not our work to wake. */
 #define SLEEPERS_MAX 16
 
-static void wake_sleepers(struct sched_core *core, struct abi_lane *shared)
+/* Neither is inlined, so that what wakes nobody saves no registers for them. */
+
+static __attribute__((noinline)) void wake_sleepers(struct sched_core *core,
+						    struct abi_lane *shared)
 {
+	core_leave_out_quick(core);
 	core->has_taken_time = true;
 	syscall(SYS_futex, ring_done_futex(shared), FUTEX_WAKE, SLEEPERS_MAX, NULL, NULL, 0);
 }
 
 /* MSG_DONTWAIT holds for this call alone; O_NONBLOCK would be the client's to clear. A full socket
  * is readable. */
-static void ring_descriptor(struct sched_core *core, const struct sched_lane *lane)
+static __attribute__((noinline)) void ring_descriptor(struct sched_core *core,
+						      const struct sched_lane *lane)
 {
+	core_leave_out_quick(core);
+	core->has_taken_time = true;
 	ssize_t r = send(lane->notify_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 
-	core->has_taken_time = true;
 	(void)r;
 }
 

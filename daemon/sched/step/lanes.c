@@ -25,7 +25,6 @@
 /* Of one user in a round, or for so long, but for steps: of those a lane has one at a time. */
 #define USER_ENTRIES 256u
 #define USER_NS UINT64_C(200000)
-#define QUICK_MAX 64u /* what these take is nobody's */
 #define ACTIVE_NS UINT64_C(10000000)
 
 void lanes_done(struct lanes *l)
@@ -110,20 +109,6 @@ void lane_shut_down(struct lanes *l, struct sched_lane *lane, struct outcome out
 	}
 }
 
-static void read_clock(struct lanes *l)
-{
-	l->noted_ns = core_clock(l->core);
-	l->noted_entries = l->core->stats.entries;
-}
-
-/* What comes now is to be timed, without many quick ones before it. */
-static void begin_timed(struct lanes *l)
-{
-	l->core->has_taken_time = true;
-	if (l->core->stats.entries - l->noted_entries > QUICK_MAX)
-		read_clock(l);
-}
-
 /* The one copy of the body. The client may scribble while we copy: we check what we got. */
 static bool copy_body(struct sched_lane *lane, const struct abi_entry *e)
 {
@@ -136,10 +121,11 @@ static bool copy_body(struct sched_lane *lane, const struct abi_entry *e)
 	return true;
 }
 
-static struct outcome do_entry(struct lanes *l, struct sched_lane *lane, const struct abi_entry *e)
+static struct outcome do_entry(struct sched_core *core, struct sched_lane *lane,
+			       const struct abi_entry *e)
 {
-	begin_timed(l);
-	return entry_do(l->core, lane, e);
+	core->has_taken_time = true;
+	return entry_do(core, lane, e);
 }
 
 /* Its body may have been long. */
@@ -156,13 +142,16 @@ static bool is_plain(const struct sched_lane *lane, const struct abi_entry *e)
 	return e->kind == ABI_NOP && e->ticket == lane->accepted && e->body_bytes == 0;
 }
 
-/* Completes the entry, or has the lane hold it. */
-static void serve_entry(struct lanes *l, struct sched_lane *lane, const struct abi_entry *e)
+/* Completes the entry, or has the lane hold it. Not inlined, so that plain ones save no registers
+ * for it. */
+static __attribute__((noinline)) void serve_entry(struct lanes *l, struct sched_lane *lane,
+						  const struct abi_entry *e)
 {
 	struct outcome outcome = OUTCOME_OK;
 	bool is_ours = e->ticket == lane->accepted;
 
 	lane->word = word_of(e, lane->accepted);
+	core_leave_out_quick(l->core);
 	if (!is_ours)
 		outcome = outcome_bad(-EPROTO, ABI_BAD_TICKET, 0);
 	else if (!copy_body(lane, e))
@@ -174,7 +163,7 @@ static void serve_entry(struct lanes *l, struct sched_lane *lane, const struct a
 	else if (e->kind >= ABI_N_KINDS)
 		outcome = outcome_bad(-EINVAL, ABI_BAD_KIND, 0);
 	else if (e->kind != ABI_NOP)
-		outcome = do_entry(l, lane, e);
+		outcome = do_entry(l->core, lane, e);
 
 	bool is_taken = is_ours && outcome.status == 0;
 
@@ -208,12 +197,11 @@ static bool is_long(const struct abi_entry *e)
 
 static void note_time(struct lanes *l, struct sched_user *user)
 {
-	uint64_t since_ns = l->noted_ns;
+	uint64_t since_ns = l->core->lanes_ns;
 
-	read_clock(l);
-	user->lanes_ns += l->noted_ns - since_ns;
+	core_note_time(l->core, core_clock(l->core));
+	user->lanes_ns += l->core->lanes_ns - since_ns;
 	l->some_had_enough |= user->lanes_ns >= USER_NS;
-	l->core->has_taken_time = false;
 }
 
 /* So many of its user's were done at once, in the time since the clock was read last: a step alone
@@ -305,9 +293,7 @@ static bool serve_in_turns(struct lanes *l)
 	uint32_t first = l->first < l->n ? l->first : 0;
 
 	l->n_rounds++;
-	l->core->has_taken_time = false;
-	l->noted_ns = l->core->now_ns;
-	l->noted_entries = l->core->stats.entries;
+	core_note_time(l->core, l->core->now_ns);
 	l->first = UINT32_MAX;
 	bool any = serve_from(l, first, l->n);
 

@@ -27,7 +27,6 @@ struct lanes {
 	uint64_t n_rounds;
 	bool several_users; /* in this round, of which the rest is, if there are */
 	bool some_had_enough;
-	uint64_t noted_ns, noted_entries; /* when the clock was read last, and how many were done */
 	uint64_t last_serial;
 };
 
