@@ -10,6 +10,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
+#include "daemon/base/uid.h"
 #include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/sessions.h"
 #include "daemon/weights/weights.h"
@@ -295,7 +296,7 @@ void session_new(struct sessions *sessions, int fd, loop_callback on_packet)
 		session->user = errands_user_ref(&sessions->errands, session->peer.uid);
 		r = session->user ? 0 : -ENOMEM;
 	}
-	session->privileged = session->peer.uid == 0 || session->peer.uid == geteuid();
+	session->privileged = uid_is_privileged(session->peer.uid);
 	if (r < 0 || sessions_are_crowded(sessions, session)) {
 		if (r < 0)
 			log_info("a connection is refused: %s", strerror(-r));

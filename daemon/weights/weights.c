@@ -9,6 +9,7 @@
 #include "table.h"
 
 #include "daemon/base/log.h"
+#include "daemon/base/uid.h"
 #include "daemon/base/units.h"
 
 #include <errno.h>
@@ -168,12 +169,7 @@ static void reap_locked(struct weights_table *table)
 	}
 }
 
-/* Beside the loads of all others: who is to look after the daemon is not kept waiting by them. */
-static bool loads_beside(uid_t domain)
-{
-	return domain == 0 || domain == geteuid();
-}
-
+/* Those of who is privileged are beside the others', and take no place of theirs. */
 static bool may_load_locked(struct weights_table *table, uid_t domain)
 {
 	const struct weights *weights;
@@ -182,14 +178,14 @@ static bool may_load_locked(struct weights_table *table, uid_t domain)
 
 	reap_locked(table);
 	TAILQ_FOREACH (weights, &table->all, link) {
-		n += weights->loads;
+		n += weights->loads && !uid_is_privileged(weights->domain);
 		n_domain += weights->loads && weights->domain == domain;
 	}
 	SLIST_FOREACH (hanging, &table->hanging, link) {
-		n++;
+		n += !uid_is_privileged(hanging->domain);
 		n_domain += hanging->domain == domain;
 	}
-	return (n < table->config.max_loads || loads_beside(domain)) &&
+	return (n < table->config.max_loads || uid_is_privileged(domain)) &&
 	       n_domain < table->config.domain_max_loads;
 }
 

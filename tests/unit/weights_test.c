@@ -385,25 +385,41 @@ static void a_user_loads_no_more_than_some_at_a_time(void **state)
 	weights_table_free(table);
 }
 
-/* Four others have all that there are. */
-static void root_loads_whoever_else_does(void **state)
+/* Root has two, and four others all that there are; root_at: root is at it once so many of them are
+ * there. */
+static void expect_root_beside_others(uint32_t root_at)
 {
 	struct weights_table *table = fixture_table_of(fixture_coppiced, MIB, 30000);
 	struct weights *all[10], *more;
 	int sockets[10], socket;
 
-	(void)state;
-	for (uid_t i = 0; i < 8; i++)
-		assert_int_equal(weights_open(table, ALICE + i / 2, &all[i], &sockets[i]), 0);
+	for (uint32_t i = 0; i < 10; i++) {
+		bool is_root = i >= root_at && i < root_at + 2;
+		uint32_t other = i < root_at ? i : i - 2;
+
+		assert_int_equal(weights_open(table, is_root ? 0 : ALICE + other / 2, &all[i],
+					      &sockets[i]),
+				 0);
+	}
 	assert_int_equal(weights_open(table, ALICE + 4, &more, &socket), -EAGAIN);
-	for (uint32_t i = 8; i < 10; i++)
-		assert_int_equal(weights_open(table, 0, &all[i], &sockets[i]), 0);
 	assert_int_equal(weights_open(table, 0, &more, &socket), -EAGAIN);
 	for (uint32_t i = 0; i < 10; i++) {
 		weights_unref(all[i]);
 		close(sockets[i]);
 	}
 	weights_table_free(table);
+}
+
+static void root_loads_whoever_else_does(void **state)
+{
+	(void)state;
+	expect_root_beside_others(8);
+}
+
+static void others_load_though_root_does(void **state)
+{
+	(void)state;
+	expect_root_beside_others(0);
 }
 
 static void what_nobody_waits_for_any_more_ends(void **state)
@@ -512,6 +528,7 @@ static int run(void)
 		cmocka_unit_test(more_headers_than_are_taken_are_said),
 		cmocka_unit_test(a_user_loads_no_more_than_some_at_a_time),
 		cmocka_unit_test(root_loads_whoever_else_does),
+		cmocka_unit_test(others_load_though_root_does),
 		cmocka_unit_test(what_nobody_waits_for_any_more_ends),
 		cmocka_unit_test(weights_are_lent_once_a_thread_has_made_them_so),
 		cmocka_unit_test(how_lending_failed_is_told_once),
