@@ -154,7 +154,7 @@ static int daemon_serve(struct daemon *d)
 static void daemon_done(struct daemon *d)
 {
 	listener_done(&d->listener);
-	weights_table_end_loads(d->weights);
+	weights_table_end_loads(d->weights); /* they may ask the scheduler for room */
 	sched_free(d->sched);
 	weights_table_free(d->weights);
 	if (d->board)

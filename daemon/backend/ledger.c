@@ -4,12 +4,14 @@
  */
 #include "ledger.h"
 
+#include "daemon/base/clock.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <time.h>
 
 #define LEFT_PERCENT 5u /* of all memory: activations, plans, drivers, others */
-#define LOOKS 20000u /* for what was asked for: longer than any pass takes */
+#define WAIT_NS UINT64_C(20000000000) /* longer than any pass takes */
 #define LOOK_NS 1000000l
 
 void ledger_init(struct ledger *ledger, uint64_t pool_bytes, uint64_t kept_bytes,
@@ -34,13 +36,16 @@ static struct taken taken_now(const struct ledger *ledger)
 	return (struct taken){atomic_load(&ledger->all_bytes), atomic_load(&ledger->of[LEDGER_KV])};
 }
 
-/* The same once what was announced is back. It is given first, and then announced no more. */
+/* The same once what was announced is back. Who gives changes the use, all, and then what he
+ * announced. So that is read first: what comes back meanwhile may count twice, but is never missed.
+ * Who hears that there will be room looks again. */
 static struct taken taken_soon(const struct ledger *ledger)
 {
-	struct taken t = taken_now(ledger);
 	uint64_t kv = atomic_load(&ledger->announced[LEDGER_KV]);
 	uint64_t weights = atomic_load(&ledger->announced[LEDGER_WEIGHTS]);
+	struct taken t = {.kv = atomic_load(&ledger->of[LEDGER_KV])};
 
+	t.all = atomic_load(&ledger->all_bytes);
 	t.kv -= kv < t.kv ? kv : t.kv;
 	t.all -= kv + weights < t.all ? kv + weights : t.all;
 	return t;
@@ -120,54 +125,66 @@ void ledger_announce_no_more(struct ledger *ledger, enum ledger_use use, uint64_
 		atomic_fetch_sub(&ledger->announced[use], bytes);
 }
 
-static void wait_a_moment(void)
+struct ledger_wait ledger_wait_for(bool (*is_over)(const void *ctx), const void *ctx)
 {
-	nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+	return (struct ledger_wait){.until_ns = clock_now_ns() + WAIT_NS,
+				    .is_over = is_over,
+				    .ctx = ctx};
 }
 
-bool ledger_await(const struct ledger *ledger, uint64_t bytes)
+/* False: it is over. */
+static bool wait_a_moment(const struct ledger_wait *wait)
 {
-	for (uint32_t i = 0; i < LOOKS; i++) {
+	if (clock_now_ns() >= wait->until_ns || (wait->is_over && wait->is_over(wait->ctx)))
+		return false;
+	nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+	return true;
+}
+
+bool ledger_await(const struct ledger *ledger, uint64_t bytes, const struct ledger_wait *wait)
+{
+	do {
 		if (!has_room(ledger, LEDGER_WEIGHTS, taken_soon(ledger), bytes))
 			return false;
 		if (has_room(ledger, LEDGER_WEIGHTS, taken_now(ledger), bytes))
 			return true;
-		wait_a_moment();
-	}
+	} while (wait_a_moment(wait));
 	return false;
 }
 
-static int ask_kv(struct ledger *ledger, uint64_t bytes)
+/* Who has KV may sleep: what is announced covered the rest when he looked. It may be others' by
+ * now, so he is woken for as long as something is lacking beside it. */
+static int ask_kv(struct ledger *ledger, uint64_t bytes, const struct ledger_wait *wait)
 {
 	atomic_store(&ledger->wanted_bytes, bytes);
-	ledger->wake(ledger->wake_ctx);
-	for (uint32_t i = 0; i < LOOKS && atomic_load(&ledger->wanted_bytes); i++)
-		wait_a_moment();
+	do {
+		if (lacking(ledger, taken_soon(ledger), bytes) > 0)
+			ledger->wake(ledger->wake_ctx);
+	} while (lacking(ledger, taken_now(ledger), bytes) > 0 &&
+		 atomic_load(&ledger->wanted_bytes) && wait_a_moment(wait));
 	atomic_store(&ledger->wanted_bytes, 0);
 	return lacking(ledger, taken_now(ledger), bytes) == 0 ? 0 : -ENOSPC;
 }
 
-int ledger_ask_kv(struct ledger *ledger, uint64_t bytes)
+int ledger_ask_kv(struct ledger *ledger, uint64_t bytes, const struct ledger_wait *wait)
 {
 	int r;
 
 	if (!ledger || !ledger->wake || !ledger_holds_weights(ledger, bytes))
 		return -ENOSPC;
-	pthread_mutex_lock(&ledger->asking);
-	r = ask_kv(ledger, bytes);
+	while (pthread_mutex_trylock(&ledger->asking))
+		if (!wait_a_moment(wait))
+			return -ENOSPC;
+	r = ask_kv(ledger, bytes, wait);
 	pthread_mutex_unlock(&ledger->asking);
 	return r;
 }
 
-uint64_t ledger_wants_kv(struct ledger *ledger)
+uint64_t ledger_wants_kv(const struct ledger *ledger)
 {
 	uint64_t bytes = ledger_is_asked(ledger) ? atomic_load(&ledger->wanted_bytes) : 0;
 
-	if (bytes == 0)
-		return 0;
-	if (lacking(ledger, taken_now(ledger), bytes) == 0)
-		atomic_store(&ledger->wanted_bytes, 0);
-	return lacking(ledger, taken_soon(ledger), bytes);
+	return bytes ? lacking(ledger, taken_soon(ledger), bytes) : 0;
 }
 
 void ledger_has_no_kv(struct ledger *ledger)

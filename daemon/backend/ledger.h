@@ -29,6 +29,13 @@ struct ledger {
 	_Atomic uint64_t wanted_bytes; /* room that KV nobody uses is to leave; 0: none */
 };
 
+/* Of one who wants room, for all that he waits for. */
+struct ledger_wait {
+	uint64_t until_ns; /* CLOCK_MONOTONIC */
+	bool (*is_over)(const void *ctx); /* NULL: not before */
+	const void *ctx; /* borrowed */
+};
+
 /* Where they may have that much of so much memory: all of the pool, and beside it what is left but
  * for some. The pool's last are kept for KV, whatever weights have: newcomers are to find them. */
 void ledger_init(struct ledger *ledger, uint64_t pool_bytes, uint64_t kept_bytes,
@@ -39,24 +46,28 @@ MUST_CHECK int ledger_take(struct ledger *ledger, enum ledger_use use, uint64_t 
 bool ledger_holds_weights(const struct ledger *ledger, uint64_t bytes);
 /* What KV may take. ledger NULL: UINT64_MAX. */
 uint64_t ledger_left(const struct ledger *ledger);
-/* Asks for room for weights, and waits until it is there, or KV has no more to give, or a while is
+/* For a while from now on, or until is_over says so, which is asked again and again by who waits.
+ * is_over NULL: never before. */
+struct ledger_wait ledger_wait_for(bool (*is_over)(const void *ctx), const void *ctx);
+/* Asks for room for weights, and waits until it is there, or KV has no more to give, or the wait is
  * over. 0 or -ENOSPC; others may take it before who has asked. ledger NULL: -ENOSPC. */
-MUST_CHECK int ledger_ask_kv(struct ledger *ledger, uint64_t bytes);
+MUST_CHECK int ledger_ask_kv(struct ledger *ledger, uint64_t bytes, const struct ledger_wait *wait);
 /* For who has KV, each round: how much of it is to go at least, beside what is announced, 0:
  * nothing? It says so where KV that nobody uses is less. */
 static inline bool ledger_is_asked(const struct ledger *ledger)
 {
 	return ledger && atomic_load_explicit(&ledger->wanted_bytes, memory_order_relaxed) > 0;
 }
-uint64_t ledger_wants_kv(struct ledger *ledger);
+uint64_t ledger_wants_kv(const struct ledger *ledger);
 void ledger_has_no_kv(struct ledger *ledger);
 /* So much of what was taken is about to be given: who needs room need not look for other. No more
  * once it is given, or is to stay after all. ledger NULL is fine. */
 void ledger_announce(struct ledger *ledger, enum ledger_use use, uint64_t bytes);
 void ledger_announce_no_more(struct ledger *ledger, enum ledger_use use, uint64_t bytes);
 /* Do weights have room for so much, or will they once what is announced is back? That is waited
- * for. False: they will not. Not for who has KV, which it may be. */
-MUST_CHECK bool ledger_await(const struct ledger *ledger, uint64_t bytes);
+ * for. False: they will not, or the wait is over. Not for who has KV, which it may be. */
+MUST_CHECK bool ledger_await(const struct ledger *ledger, uint64_t bytes,
+			     const struct ledger_wait *wait);
 /* Of what was taken. ledger NULL is fine. */
 void ledger_give(struct ledger *ledger, enum ledger_use use, uint64_t bytes);
 

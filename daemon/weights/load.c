@@ -108,7 +108,7 @@ static int await(struct load *l)
 		while (n < 0 && errno == EINTR);
 	}
 	if (is_cancelled(l))
-		return fail(l, -ECANCELED, "Nobody waits for them any more.");
+		return weights_say_cancelled(l->weights);
 	if (n == 0)
 		return fail(l, -ETIMEDOUT, "Nothing came of the files for %u ms.", stall_ms);
 	return n < 0 ? fail(l, -errno, "The loader cannot be waited for: %s.", strerror(errno)) : 0;

@@ -1,10 +1,11 @@
 /*
  * room.c - who may have room for weights, and which weights go for it.
  *
- * Booked is what the backend takes, in whole grains. What a load needs is booked under the table's
- * lock first, so that two loads never have the same room; the memory itself is taken and given back
- * outside it, by the threads that load. What nobody refers to goes, the longest unused first: a
- * user's own for the user's limit, anybody's for that of all and for what KV has left.
+ * Booked is what the backend takes: weights in whole grains, scratch to the byte. What a load needs
+ * is booked under the table's lock first, so that two loads never have the same room; the memory
+ * itself is taken and given back outside it, by the threads that load. What nobody refers to goes,
+ * the longest unused first: a user's own for the user's limit, anybody's for that of all and for
+ * what KV has left.
  */
 #include "table.h"
 
@@ -107,22 +108,37 @@ static bool free_oldest(struct weights_table *table)
 	return idle != NULL;
 }
 
+/* Nobody wants them any more, or the table is to end. */
+static bool wait_is_over(const void *ctx)
+{
+	const struct weights *weights = ctx;
+
+	return atomic_load(&weights->cancelled) || atomic_load(&weights->home->ending);
+}
+
 /* What is on its way back is waited for, where it makes the room, before anything goes for it.
  * -ENOBUFS: KV is in the way, and nothing is left that nobody refers to. */
-static int take_of_ledger(struct weights_table *table, uint64_t bytes, bool may_wait)
+static int take_of_ledger(const struct weights *weights, uint64_t bytes,
+			  const struct ledger_wait *wait)
 {
-	struct ledger *ledger = table->config.ledger;
+	struct ledger *ledger = weights->home->config.ledger;
 
 	if (!ledger_holds_weights(ledger, bytes))
 		return -ENOBUFS;
-	while (ledger_take(ledger, LEDGER_WEIGHTS, bytes) < 0)
-		if (!(may_wait && ledger_await(ledger, bytes)) && !free_oldest(table))
+	while (ledger_take(ledger, LEDGER_WEIGHTS, bytes) < 0) {
+		if (wait && ledger_await(ledger, bytes, wait))
+			continue;
+		if (wait && wait_is_over(weights))
+			return -ECANCELED;
+		if (!free_oldest(weights->home))
 			return -ENOBUFS;
+	}
 	return 0;
 }
 
-/* Books so much in *booking. may_wait: for what others give back. */
-static int book(struct weights *weights, uint64_t bytes, uint64_t *booking, bool may_wait)
+/* Books so much in *booking. wait: for what others give back; NULL: not. */
+static int book(struct weights *weights, uint64_t bytes, uint64_t *booking,
+		const struct ledger_wait *wait)
 {
 	struct weights_table *table = weights->home;
 	struct weights_list go = TAILQ_HEAD_INITIALIZER(go);
@@ -138,10 +154,11 @@ static int book(struct weights *weights, uint64_t bytes, uint64_t *booking, bool
 		TAILQ_REMOVE(&go, idle, link);
 		free_idle(idle);
 	}
-	if (r == 0)
-		r = take_of_ledger(table, bytes, may_wait);
-	if (r != -ENOBUFS)
+	if (r < 0)
 		return r;
+	r = take_of_ledger(weights, bytes, wait);
+	if (r == 0)
+		return 0;
 	pthread_mutex_lock(&table->lock);
 	*booking -= bytes;
 	pthread_mutex_unlock(&table->lock);
@@ -188,14 +205,23 @@ static uint64_t grains(const struct weights_config *c, uint64_t bytes)
 	return taken >= bytes ? taken : UINT64_MAX;
 }
 
+int weights_say_cancelled(struct weights *weights)
+{
+	snprintf(weights->why, sizeof(weights->why), "Nobody waits for them any more.");
+	return -ECANCELED;
+}
+
 int weights_take_room(struct weights *weights, uint64_t wanted)
 {
 	const struct weights_config *c = &weights->home->config;
+	struct ledger_wait wait = ledger_wait_for(wait_is_over, weights);
 	uint64_t bytes = grains(c, wanted);
-	int r = book(weights, bytes, &weights->content.bytes, true);
+	int r = book(weights, bytes, &weights->content.bytes, &wait);
 
-	if (r == -ENOBUFS && ledger_ask_kv(c->ledger, bytes) == 0)
-		r = book(weights, bytes, &weights->content.bytes, true);
+	if (r == -ENOBUFS && ledger_ask_kv(c->ledger, bytes, &wait) == 0)
+		r = book(weights, bytes, &weights->content.bytes, &wait);
+	if (r < 0 && wait_is_over(weights))
+		return weights_say_cancelled(weights);
 	if (r < 0)
 		return refuse(weights, "These weights take", bytes, r, weights->why);
 	r = c->ops->program->weights_new(c->backend, bytes, &weights->content.memory);
@@ -208,7 +234,7 @@ int weights_take_room(struct weights *weights, uint64_t wanted)
 int weights_take_scratch(struct weights *weights, uint64_t bytes, char why[WEIGHTS_WHY_BYTES])
 {
 	/* the scheduler asks, which is who gives */
-	int r = book(weights, bytes, &weights->scratch_bytes, false);
+	int r = book(weights, bytes, &weights->scratch_bytes, NULL);
 
 	return r < 0 ? refuse(weights, "The program's scratch takes", bytes, r, why) : 0;
 }

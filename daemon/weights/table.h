@@ -16,6 +16,7 @@ struct weights_table {
 	SLIST_HEAD(, hanging) hanging; /* loaders that were killed and are still there */
 	uint64_t last_number, n_uses;
 	uint32_t n_loads; /* threads that load, or lend */
+	atomic_bool ending; /* nobody is to wait for room */
 };
 
 const struct weights_config *weights_config(const struct weights *weights);
@@ -32,8 +33,10 @@ void weights_leave(struct weights *weights);
 MUST_CHECK bool weights_are_known(struct weights *weights, struct loader_file *files, uint32_t n,
 				  bool fresh);
 /* Room for what is to be loaded, of which what nobody refers to makes way. 0 with content.memory;
- * -ENOSPC, -EDQUOT, -ENOMEM and a sentence in why. */
+ * -ENOSPC, -EDQUOT, -ENOMEM, -ECANCELED and a sentence in why. */
 MUST_CHECK int weights_take_room(struct weights *weights, uint64_t bytes);
+/* Says why: nobody waits for them. -ECANCELED. */
+MUST_CHECK int weights_say_cancelled(struct weights *weights);
 /* All is there: READY, or the same bytes as others that are. */
 void weights_settle(struct weights *weights);
 /* A thread that has a reference, and that the table awaits, ends; not under the lock. */

@@ -61,6 +61,7 @@ void weights_table_end_loads(struct weights_table *table)
 {
 	if (!table)
 		return;
+	atomic_store(&table->ending, true);
 	pthread_mutex_lock(&table->lock);
 	while (table->n_loads > 0)
 		pthread_cond_wait(&table->over, &table->lock);

@@ -88,7 +88,7 @@ struct weights_table;
 /* 0 or -ENOMEM. */
 MUST_CHECK int weights_table_new(const struct weights_config *config, struct weights_table **ret);
 /* Waits for the end of what is being loaded and nobody wants any more: nothing that loads looks at
- * KV from then on. NULL is fine. Blocks. */
+ * KV from then on. What waits for room ends at once, whoever wants it. NULL is fine. Blocks. */
 void weights_table_end_loads(struct weights_table *table);
 /* The same, and all goes. Nobody has a reference any more. NULL is fine. Blocks. */
 void weights_table_free(struct weights_table *table);

@@ -6,8 +6,6 @@
 #include "weights_fixture.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -195,137 +193,6 @@ static void of_what_weights_leave_newcomers_get_a_part(void **state)
 	harness_stop(&h);
 }
 
-/* ---- who asks for room ----------------------------------------------------------------------- */
-
-struct asker {
-	pthread_t thread;
-	struct ledger *ledger;
-	uint64_t bytes;
-	int r;
-	atomic_bool done;
-};
-
-static void *ask(void *arg)
-{
-	struct asker *asker = arg;
-
-	asker->r = ledger_ask_kv(asker->ledger, asker->bytes);
-	atomic_store(&asker->done, true);
-	return NULL;
-}
-
-static void nobody_needs_to_be_woken(void *ctx)
-{
-	(void)ctx;
-}
-
-/* KV that nobody uses goes in pieces, and somebody who wants little asks meanwhile. */
-static void one_who_asks_for_less_takes_nothing_from_who_asks_for_more(void **state)
-{
-	struct ledger ledger = {.max_bytes = 1000, .wake = nobody_needs_to_be_woken};
-	struct asker much = {.ledger = &ledger, .bytes = 800}, little = much;
-
-	(void)state;
-	little.bytes = 100;
-	assert_int_equal(ledger_take(&ledger, LEDGER_KV, 1000), 0);
-	assert_int_equal(pthread_create(&much.thread, NULL, ask, &much), 0);
-	while (!ledger_wants_kv(&ledger))
-		sched_yield();
-	assert_int_equal(pthread_create(&little.thread, NULL, ask, &little), 0);
-	while (!atomic_load(&much.done)) {
-		if (ledger_wants_kv(&ledger))
-			ledger_give(&ledger, LEDGER_KV, 100);
-		usleep(5000);
-	}
-	pthread_join(much.thread, NULL);
-	pthread_join(little.thread, NULL);
-	assert_int_equal(much.r, 0);
-	assert_int_equal(little.r, 0);
-	assert_in_range(ledger.all_bytes, 100, 200);
-}
-
-/* ---- what is on its way back ----------------------------------------------------------------- */
-
-/* KV has 128 KiB of 256, of which 64 are about to come back, and idle weights 100. */
-static struct weights_table *table_with_idle(struct ledger *ledger)
-{
-	struct weights_table *table;
-
-	*ledger = (struct ledger){.max_bytes = 256 * KIB};
-	fixture_ledger = ledger;
-	table = fixture_table_of(fixture_coppiced, 256 * KIB, 30000);
-	assert_int_equal(ledger_take(ledger, LEDGER_KV, 128 * KIB), 0);
-	weights_unref(fixture_load(table, ALICE, fixture_file_of("idle", 100)));
-	ledger_announce(ledger, LEDGER_KV, 64 * KIB);
-	return table;
-}
-
-static void table_with_idle_end(struct weights_table *table, struct ledger *ledger)
-{
-	weights_table_free(table);
-	assert_int_equal(ledger->of[LEDGER_WEIGHTS] + ledger->announced[LEDGER_WEIGHTS], 0);
-	fixture_ledger = NULL;
-}
-
-/* 28 KiB are free, and 92 with what comes back. */
-static void weights_stay_where_what_comes_back_is_enough(void **state)
-{
-	struct ledger ledger;
-	struct weights_table *table = table_with_idle(&ledger);
-	int fd = fixture_open(fixture_file_of("more", 92));
-	struct weights *more = fixture_begin(table, BOB, &fd, 1);
-
-	(void)state;
-	for (int i = 0; i < 200; i++)
-		fixture_moment();
-	assert_int_equal(fixture_n_memories, 1);
-	ledger_give(&ledger, LEDGER_KV, 64 * KIB);
-	ledger_announce_no_more(&ledger, LEDGER_KV, 64 * KIB);
-	fixture_end(more);
-	fixture_expect_ready(more);
-	assert_int_equal(fixture_n_memories, 2);
-	weights_unref(more);
-	close(fd);
-	table_with_idle_end(table, &ledger);
-}
-
-static void weights_go_where_what_comes_back_is_not_enough(void **state)
-{
-	struct ledger ledger;
-	struct weights_table *table = table_with_idle(&ledger);
-	struct weights *more = fixture_load(table, BOB, fixture_file_of("more", 93));
-
-	(void)state;
-	fixture_expect_ready(more);
-	assert_int_equal(fixture_n_memories, 1);
-	assert_int_equal(ledger.announced[LEDGER_KV], 64 * KIB);
-	weights_unref(more);
-	table_with_idle_end(table, &ledger);
-}
-
-/* No more is evicted than what is lacking beside it. */
-static void kv_that_is_to_go_is_what_does_not_come_back_anyway(void **state)
-{
-	struct ledger ledger = {.max_bytes = 1000, .wake = nobody_needs_to_be_woken};
-	struct asker asker = {.ledger = &ledger, .bytes = 300};
-
-	(void)state;
-	assert_int_equal(ledger_take(&ledger, LEDGER_KV, 1000), 0);
-	ledger_announce(&ledger, LEDGER_KV, 200);
-	assert_int_equal(pthread_create(&asker.thread, NULL, ask, &asker), 0);
-	while (!ledger_is_asked(&ledger))
-		sched_yield();
-	assert_int_equal(ledger_wants_kv(&ledger), 100);
-	ledger_give(&ledger, LEDGER_KV, 100);
-	assert_int_equal(ledger_wants_kv(&ledger), 0);
-	assert_true(ledger_is_asked(&ledger));
-	ledger_give(&ledger, LEDGER_KV, 200);
-	ledger_announce_no_more(&ledger, LEDGER_KV, 200);
-	assert_int_equal(ledger_wants_kv(&ledger), 0);
-	assert_int_equal(pthread_join(asker.thread, NULL), 0);
-	assert_int_equal(asker.r, 0);
-}
-
 /* ---- a scheduler and weights, of one ledger -------------------------------------------------- */
 
 struct both {
@@ -456,10 +323,6 @@ static int run(void)
 		cmocka_unit_test(what_programs_take_counts),
 		cmocka_unit_test(kv_is_not_given_what_weights_have),
 		cmocka_unit_test(of_what_weights_leave_newcomers_get_a_part),
-		cmocka_unit_test(one_who_asks_for_less_takes_nothing_from_who_asks_for_more),
-		cmocka_unit_test(weights_stay_where_what_comes_back_is_enough),
-		cmocka_unit_test(weights_go_where_what_comes_back_is_not_enough),
-		cmocka_unit_test(kv_that_is_to_go_is_what_does_not_come_back_anyway),
 		cmocka_unit_test(kv_that_nobody_uses_makes_room_for_weights),
 		cmocka_unit_test(what_does_not_help_stays),
 		cmocka_unit_test(room_is_made_though_much_of_what_goes_frees_nothing),

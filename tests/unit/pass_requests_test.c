@@ -333,9 +333,10 @@ struct asker {
 
 static void *ask_for_room(void *arg)
 {
+	struct ledger_wait wait = ledger_wait_for(NULL, NULL);
 	struct asker *asker = arg;
 
-	asker->r = ledger_ask_kv(&asker->ledger, 3 * GIB / 2);
+	asker->r = ledger_ask_kv(&asker->ledger, 3 * GIB / 2, &wait);
 	atomic_store(&asker->done, true);
 	return NULL;
 }
