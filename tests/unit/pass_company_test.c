@@ -13,29 +13,6 @@
 #include <cmocka.h>
 
 #define N 8u
-#define ROUND_NS UINT64_C(5000)
-
-/* Rounds until then, and no pass ends before its time. */
-static void go_until(struct school *s, uint64_t ns)
-{
-	while (world.now_ns < ns) {
-		sched_round(s->h.sched);
-		world.now_ns += ROUND_NS;
-	}
-}
-
-static void go_for(struct school *s, uint64_t ns)
-{
-	go_until(s, world.now_ns + ns);
-}
-
-/* To the end of what all have asked for. */
-static void go_till_all_have(struct school *s)
-{
-	for (uint32_t i = 0; i < s->n; i++)
-		while (!has(&s->pupils[i]))
-			go_for(s, ROUND_NS);
-}
 
 /* N sessions that have not asked for anything. */
 static struct school *school_of_newcomers(double row_ns)
@@ -89,17 +66,6 @@ static struct school *school_of_idle(void)
 
 	go_for(s, 20000 * US);
 	return s;
-}
-
-/* A sequence of its own, and its prompt at once. */
-static void begin_anew(struct pupil *p, uint32_t n)
-{
-	uint32_t ids[] = {(uint32_t)p->seq + 1, (uint32_t)p->seq + 2, 5};
-	struct store_match match;
-
-	assert_int_equal(client_close(&p->c, p->seq), 0);
-	assert_int_equal(client_open(&p->c, ids, 3, &p->seq, &match), 0);
-	ask(p, n);
 }
 
 /* The first has his before any other has opened a sequence. */
@@ -397,114 +363,6 @@ static void company_is_waited_for_at_nobody_elses_cost(void **state)
 	school_free(s);
 }
 
-/* Two sessions; the second comes with each of its tokens so much later. Returns how much more of
- * the backend's time it has had. */
-static double late_ones_more_ns(uint64_t user, uint64_t late_ns, uint32_t n_tokens)
-{
-	struct school *s = school_new(0.01 * MS);
-	struct pupil *a, *b;
-	double more_ns;
-
-	school_start(s);
-	a = join(s, 1, 0, 1);
-	b = join(s, user, 0, 1);
-	for (uint32_t token = 0; token < n_tokens; token++) {
-		ask(a, 1);
-		go_for(s, late_ns);
-		ask(b, 1);
-		go_till_all_have(s);
-	}
-	assert_int_equal(world.n_passes, n_tokens);
-	more_ns = had_ns(b) - had_ns(a);
-	school_free(s);
-	return more_ns;
-}
-
-/* Of the first token nobody knows that it is late. */
-static void a_wait_of_others_is_his_who_is_waited_for(void **state)
-{
-	double more_ns = late_ones_more_ns(2, 500 * US, 40);
-
-	(void)state;
-	assert_true(more_ns >= 39 * 0.49 * MS);
-	assert_true(more_ns <= 40 * 0.52 * MS);
-	more_ns = late_ones_more_ns(1, 500 * US, 40);
-	assert_true(more_ns >= -0.01 * MS && more_ns <= 0.01 * MS);
-}
-
-/* Two begin anew, again and again, the second a little later: its coming makes the first one wait
- * for a third, who never comes. Returns as above. */
-static double late_beginners_more_ns(uint64_t user, uint64_t late_ns, uint32_t n)
-{
-	struct school *s = school_new(0.01 * MS);
-	double more_ns;
-
-	school_start(s);
-	for (uint32_t i = 0; i < 3; i++)
-		join(s, i == 0 ? 1 : user, 0, 1);
-	go_for(s, 20000 * US);
-	for (uint32_t i = 0; i < n; i++) {
-		begin_anew(&s->pupils[0], 8);
-		go_for(s, late_ns);
-		begin_anew(&s->pupils[1], 8);
-		go_till_all_have(s);
-	}
-	assert_int_equal(world.n_passes, n);
-	more_ns = had_ns(&s->pupils[1]) - had_ns(&s->pupils[0]);
-	school_free(s);
-	return more_ns;
-}
-
-static void a_wait_for_newcomers_is_the_last_ones(void **state)
-{
-	double more_ns = late_beginners_more_ns(2, 300 * US, 40);
-
-	(void)state;
-	assert_true(more_ns >= 40 * 0.77 * MS);
-	assert_true(more_ns <= 40 * 0.82 * MS);
-	more_ns = late_beginners_more_ns(1, 300 * US, 40);
-	assert_true(more_ns >= -0.1 * MS && more_ns <= 0.1 * MS);
-}
-
-/* Of the tokens that user 2's sessions might have, each leaves out the third. Returns what user 1's
- * have waited. */
-static uint64_t wait_for_them_who_often_stay_away(struct school *s, uint32_t n_tokens)
-{
-	struct pupil *a = &s->pupils[0];
-	uint64_t waited_ns = 0;
-
-	for (uint32_t token = 0; token < n_tokens; token++) {
-		uint64_t since_ns = world.now_ns;
-		uint32_t n_before = world.n_passes;
-
-		ask(a, 1);
-		for (uint32_t i = 1; i < s->n; i++)
-			if ((token + i) % 3 != 2)
-				ask(&s->pupils[i], 1);
-		while (world.n_passes == n_before)
-			go_for(s, ROUND_NS);
-		waited_ns += world.now_ns - since_ns;
-		go_till_all_have(s);
-	}
-	return waited_ns;
-}
-
-static void who_is_waited_for_in_vain_is_so_seldom(void **state)
-{
-	struct school *s = school_new(0.01 * MS);
-	uint64_t waited_ns;
-
-	(void)state;
-	school_start(s);
-	join(s, 1, 0, 1);
-	for (uint32_t i = 0; i < N; i++)
-		join(s, 2, 0, 1);
-	(void)wait_for_them_who_often_stay_away(s, 30);
-	waited_ns = wait_for_them_who_often_stay_away(s, 100);
-	assert_true((double)waited_ns <= 100 * (0.05 * FIXED_NS + 2 * ROUND_NS) + FIXED_NS);
-	school_free(s);
-}
-
 /* A plan is made once, whoever comes first with a token. */
 static void the_same_sequences_have_the_same_plan(void **state)
 {
@@ -542,9 +400,6 @@ int main(void)
 		cmocka_unit_test(who_opens_and_never_comes_keeps_nobody_waiting),
 		cmocka_unit_test(a_sequence_is_opened_beside_a_pass),
 		cmocka_unit_test(company_is_waited_for_at_nobody_elses_cost),
-		cmocka_unit_test(a_wait_of_others_is_his_who_is_waited_for),
-		cmocka_unit_test(a_wait_for_newcomers_is_the_last_ones),
-		cmocka_unit_test(who_is_waited_for_in_vain_is_so_seldom),
 		cmocka_unit_test(the_same_sequences_have_the_same_plan),
 	};
 

@@ -273,3 +273,30 @@ double had_ns(const struct pupil *p)
 {
 	return p->c.session->backend_ns;
 }
+
+void begin_anew(struct pupil *p, uint32_t n)
+{
+	uint32_t ids[] = {(uint32_t)p->seq + 1, (uint32_t)p->seq + 2, 5};
+	struct store_match match;
+
+	assert_int_equal(client_close(&p->c, p->seq), 0);
+	assert_int_equal(client_open(&p->c, ids, 3, &p->seq, &match), 0);
+	ask(p, n);
+}
+
+void go_for(struct school *s, uint64_t ns)
+{
+	uint64_t until_ns = world.now_ns + ns;
+
+	while (world.now_ns < until_ns) {
+		sched_round(s->h.sched);
+		world.now_ns += ROUND_NS;
+	}
+}
+
+void go_till_all_have(struct school *s)
+{
+	for (uint32_t i = 0; i < s->n; i++)
+		while (!has(&s->pupils[i]))
+			go_for(s, ROUND_NS);
+}

@@ -17,6 +17,7 @@
 #define HIDDEN 64u
 #define ARENA_BYTES (UINT64_C(1) << 20)
 #define PUPILS_MAX 40u
+#define ROUND_NS UINT64_C(5000)
 
 struct world {
 	double row_ns, fixed_ns; /* what all need: FIXED_NS, unless a test says otherwise */
@@ -62,9 +63,15 @@ bool has(const struct pupil *p);
 struct abi_completion end_of(const struct pupil *p);
 /* For n tokens more. */
 void ask(struct pupil *p, uint32_t n);
+/* A sequence of its own, and its prompt at once. */
+void begin_anew(struct pupil *p, uint32_t n);
 /* A round; whoever has what it asked for asks again. */
 void go_round(struct school *s);
 void go_passes(struct school *s, uint32_t n);
+/* Rounds for so long, and no pass ends before its time. */
+void go_for(struct school *s, uint64_t ns);
+/* To the end of what all have asked for. */
+void go_till_all_have(struct school *s);
 double had_ns(const struct pupil *p);
 
 #endif

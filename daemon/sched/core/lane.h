@@ -105,7 +105,7 @@ struct decode {
 	uint32_t stride;
 	uint32_t want, n_top;
 	uint64_t pass; /* number of the last that it was in */
-	uint64_t awaited; /* number of the last after which the next one waited for it */
+	uint64_t awaited; /* number of the last that waited for it */
 	uint32_t n_rows; /* that it has there */
 	bool newcomer; /* its sequence was opened right before */
 };

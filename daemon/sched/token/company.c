@@ -11,8 +11,9 @@
  * such newcomers is ready, and there are sessions that may be some, they wait a part of a pass for
  * the next one. Where nobody came, nobody waits so for a while.
  *
- * A wait of another user's counts as backend time of who comes last, or does not come. Who is often
- * waited for in vain by others is not waited for by them any more, until he has come as often.
+ * A wait of another user's counts as backend time of whom it was for: from one's coming to the next
+ * one's, or all of it where somebody does not come. Who is often waited for in vain by others is
+ * not waited for by them any more, until he has come as often.
  */
 #include "company.h"
 
@@ -34,19 +35,25 @@
 #define CAME_PART 0.05
 
 struct company {
-	const struct sched_user *user; /* who is ready, */
-	bool several; /* and others */
+	const struct sched_user *user; /* one who is ready */
+	uint64_t user_ns, other_ns; /* since when he is, and any other; UINT64_MAX: nobody */
 	bool newcomers; /* nobody else is, and of their tokens none has been computed */
 	double ready_ns; /* their products */
 	uint32_t n_ready, n_missing;
 	uint64_t since_ns; /* the pass could have begun then */
 	uint64_t last_ns; /* who is ready has come by then */
+	uint64_t end_ns; /* of a wait that is over */
 	uint64_t usual_ns; /* those who are missing are usually there by then */
 };
 
 static uint64_t later(uint64_t a_ns, uint64_t b_ns)
 {
 	return a_ns > b_ns ? a_ns : b_ns;
+}
+
+static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
+{
+	return a_ns < b_ns ? a_ns : b_ns;
 }
 
 static bool others_wait(const struct passes *p, const struct sched_model *model)
@@ -59,24 +66,30 @@ static bool others_wait(const struct passes *p, const struct sched_model *model)
 	return false;
 }
 
+static void add_arrival(struct company *company, const struct sched_lane *lane)
+{
+	bool other = lane->session->user != company->user;
+	uint64_t *first_ns = other ? &company->other_ns : &company->user_ns;
+
+	*first_ns = earlier(*first_ns, lane->step.arrival_ns);
+	company->last_ns = later(company->last_ns, lane->step.arrival_ns);
+}
+
 static void add_ready(const struct passes *p, struct company *company)
 {
 	const struct sched_lane *lane;
-	uint64_t first_ns = UINT64_MAX;
 
+	company->user_ns = company->other_ns = UINT64_MAX;
 	company->newcomers = true;
 	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_AWAITING_PASS], state_link) {
 		if (company->n_ready++ == 0)
 			company->user = lane->session->user;
-		company->several |= lane->session->user != company->user;
+		add_arrival(company, lane);
 		company->newcomers &= lane->decode.newcomer && decode_tokens_done(lane) == 0;
 		company->ready_ns +=
 			decode_tokens_left(lane) * lane->step.model->program->cost.row_ns;
-		if (lane->step.arrival_ns < first_ns)
-			first_ns = lane->step.arrival_ns;
-		company->last_ns = later(company->last_ns, lane->step.arrival_ns);
 	}
-	company->since_ns = later(first_ns, p->last_ns);
+	company->since_ns = later(earlier(company->user_ns, company->other_ns), p->last_ns);
 }
 
 /* A sequence has just been opened there. Who opens one after the other and never comes is not
@@ -103,9 +116,15 @@ static uint64_t expected_until_ns(const struct passes *p, const struct sched_lan
 	return was_served && model == p->last_model ? pace_latest_ns(lane) : 0;
 }
 
+/* Since when users beside the lane's are ready. */
+static uint64_t others_since_ns(const struct company *company, const struct sched_lane *lane)
+{
+	return lane->session->user == company->user ? company->other_ns : company->user_ns;
+}
+
 static bool others_are_ready(const struct company *company, const struct sched_lane *lane)
 {
-	return company->several || company->user != lane->session->user;
+	return others_since_ns(company, lane) != UINT64_MAX;
 }
 
 /* Who usually takes longer than is waited at most is not waited for at all. */
@@ -129,7 +148,7 @@ static void add_missing(const struct passes *p, const struct sched_model *model,
 
 		if (until_ns == 0 || !is_worth_it(p, lane, model, most_ns, company))
 			continue;
-		lane->decode.awaited = p->number;
+		lane->decode.awaited = p->number + 1;
 		company->n_missing++;
 		if (until_ns > company->usual_ns)
 			company->usual_ns = until_ns;
@@ -200,7 +219,7 @@ uint64_t company_until_ns(const struct passes *p, const struct sched_model *mode
 
 static bool is_awaited(const struct passes *p, const struct sched_lane *lane)
 {
-	return lane->decode.awaited == p->number;
+	return lane->decode.awaited == p->number + 1;
 }
 
 /* Those who have not come. */
@@ -214,15 +233,44 @@ static uint32_t count_absent(const struct passes *p)
 	return n;
 }
 
-/* Of those who were waited for, known or not, the last who has come. */
-static struct sched_lane *last_to_come(const struct passes *p, uint64_t since_ns)
+/* The wait was the lane's, as far as it was another user's. */
+static void charge(const struct passes *p, const struct company *company, struct sched_lane *lane,
+		   uint64_t since_ns, uint64_t until_ns)
 {
-	struct sched_lane *lane, *last = NULL;
+	since_ns = later(since_ns, others_since_ns(company, lane));
+	until_ns = earlier(until_ns, company->end_ns);
+	if (since_ns < until_ns)
+		turn_take(p->core, lane, (double)(until_ns - since_ns));
+}
 
-	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_AWAITING_PASS], state_link)
-		if ((is_awaited(p, lane) || lane->step.arrival_ns > since_ns) &&
-		    (!last || lane->step.arrival_ns >= last->step.arrival_ns))
-			last = lane;
+/* To each such one who has come later, in the order in which they have, the time since the one
+ * before. Returns the last, or last. */
+static struct sched_lane *charge_arrivals(const struct passes *p, const struct company *company,
+					  bool awaited, uint64_t *since_ns, struct sched_lane *last)
+{
+	struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_AWAITING_PASS], state_link) {
+		if (is_awaited(p, lane) != awaited || lane->step.arrival_ns <= *since_ns)
+			continue;
+		charge(p, company, lane, *since_ns, lane->step.arrival_ns);
+		*since_ns = lane->step.arrival_ns;
+		last = lane;
+	}
+	return last;
+}
+
+/* Who comes by chance pays for no wait for another, but for what was waited longer. For whom was
+ * waited in the end nobody knows: it is the last one's, by whom it is longer. Returns whether any
+ * has come. */
+static bool charge_who_came(const struct passes *p, const struct company *company)
+{
+	uint64_t since_ns = company->since_ns;
+	struct sched_lane *last = charge_arrivals(p, company, true, &since_ns, NULL);
+
+	last = charge_arrivals(p, company, false, &since_ns, last);
+	if (last)
+		charge(p, company, last, since_ns, company->end_ns);
 	return last;
 }
 
@@ -240,20 +288,16 @@ static void charge_absent(struct passes *p, const struct company *company, doubl
 
 void company_charge(struct passes *p)
 {
-	uint64_t end_ns = p->held_until_ns < p->core->now_ns ? p->held_until_ns : p->core->now_ns;
-	struct company company = {0};
+	uint64_t end_ns = earlier(p->held_until_ns, p->core->now_ns);
+	struct company company = {.end_ns = end_ns};
 	uint32_t n_absent = count_absent(p);
-	struct sched_lane *last;
 
 	add_ready(p, &company);
 	if (end_ns <= company.since_ns)
 		return;
-	last = last_to_come(p, company.since_ns);
 	if (n_absent > 0)
 		charge_absent(p, &company, (double)(end_ns - company.since_ns) / n_absent);
-	else if (last && others_are_ready(&company, last))
-		turn_take(p->core, last, (double)(end_ns - company.since_ns));
-	else if (company.last_ns <= company.since_ns)
+	else if (!charge_who_came(p, &company))
 		p->alone_until_ns = end_ns + ALONE_TIMES * (end_ns - company.since_ns);
 }
 
