@@ -12,6 +12,7 @@
 #include "kernels/clock.h"
 #include "kernels/pool_config.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,19 +117,27 @@ static int cpu_extent_commit(struct backend *b, uint32_t extent)
 	return pool_commit(&b->pool, extent);
 }
 
+/* Where it is, behind copies that concern it. Batches are done when their submit returns. */
+static char *settled_extent(struct backend *b, uint32_t extent)
+{
+	char *at = b->pool.base + extent * b->pool.extent_bytes;
+
+	if (b->mover)
+		mover_await(b->mover, at, b->pool.extent_bytes);
+	return at;
+}
+
 static void cpu_extent_release(struct backend *b, uint32_t extent)
 {
-	if (b->mover)
-		mover_await(b->mover, b->pool.base + extent * b->pool.extent_bytes,
-			    b->pool.extent_bytes);
+	(void)settled_extent(b, extent);
 	pool_release(&b->pool, extent);
 }
 
-/* Batches are done when their submit returns. */
 static int cpu_extent_renew(struct backend *b, uint32_t extent)
 {
-	cpu_extent_release(b, extent);
-	return pool_commit(&b->pool, extent);
+	assert(extent < b->pool.n_extents && b->pool.committed[extent]);
+	memset(settled_extent(b, extent), 0, b->pool.extent_bytes);
+	return 0;
 }
 
 static int cpu_arena_attach(struct backend *b, void *host, uint64_t bytes, uint64_t *ret_base)

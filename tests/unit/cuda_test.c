@@ -411,6 +411,39 @@ static void test_a_released_extent_comes_back_zeroed(void **state)
 	world_done(&p.w);
 }
 
+/* A batch that writes it is under way. */
+static void test_an_extent_is_renewed_behind_batches(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct work_slice slot = {0, 0, 1};
+	struct work_list nothing = {0};
+	struct backend_io in, out;
+	struct backend_job job;
+	struct probe p;
+	uint64_t id;
+
+	(void)state;
+	probe_init(&p, cuda, &random);
+	in = (struct backend_io){.k = world_address(&p.w, p.k),
+				 .v = world_address(&p.w, p.v),
+				 .slots = &slot,
+				 .n_slots = 1};
+	job = (struct backend_job){.shape = &p.w.shape,
+				   .tree = &p.tree,
+				   .list = &nothing,
+				   .io = &in};
+	for (uint32_t i = 0; i < 128; i++)
+		p.v[i] = (_Float16)7;
+	assert_int_equal(cuda->submit(p.w.backend, &(struct backend_batch){&job, 1}, &id), 0);
+	assert_int_equal(cuda->extent_renew(p.w.backend, 0), 0);
+	out = probe_io(&p);
+	p.piece = (struct work_piece){0, 0, 1, 0, 0, 0, 1};
+	probe_submit(&p, &p.list, &out, 0);
+	for (uint32_t i = 0; i < 256; i++)
+		assert_true(p.o[i] == 0);
+	world_done(&p.w);
+}
+
 /* An output two bytes past a multiple of 16. */
 static void test_rows_may_lie_at_any_address(void **state)
 {
@@ -502,6 +535,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_row_that_sees_no_key_of_its_tiles_is_zero_too),
 		cmocka_unit_test(test_a_row_whose_scores_are_all_very_low_has_its_mean),
 		cmocka_unit_test(test_a_released_extent_comes_back_zeroed),
+		cmocka_unit_test(test_an_extent_is_renewed_behind_batches),
 		cmocka_unit_test(test_rows_may_lie_at_any_address),
 		cmocka_unit_test(test_a_plan_is_used_again_under_its_id),
 		cmocka_unit_test(test_what_cannot_be_computed_is_refused_in_a_sentence),

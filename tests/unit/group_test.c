@@ -270,29 +270,6 @@ static void test_each_key_is_read_once_and_appended_once(void **state)
 	}
 }
 
-static void test_an_extent_has_as_much_on_each_device(void **state)
-{
-	struct backend_config config = {.pool_bytes = 48 * MIB, .extent_bytes = 6 * MIB};
-	struct members m;
-	struct group_stats stats;
-	struct backend *b = NULL;
-
-	(void)state;
-	config.group = &m.config;
-	members_init(&m, 3);
-	assert_int_equal(backend_group.open(&config, &b, NULL, 0), 0);
-	for (uint32_t e = 0; e < 6; e++)
-		assert_int_equal(backend_group.extent_commit(b, e), 0);
-	backend_group.extent_release(b, 1);
-	assert_int_equal(backend_group.extent_renew(b, 2), 0);
-	for (uint32_t i = 0; i < 3; i++) {
-		group_stats(b, i, &stats);
-		assert_int_equal(stats.pool_peak_bytes, 12 * MIB);
-		assert_int_equal(stats.pool_bytes, 10 * MIB);
-	}
-	backend_group.close(b);
-}
-
 static void test_jobs_of_one_plan_and_of_many_answer_alike(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
@@ -585,7 +562,6 @@ int main(void)
 		cmocka_unit_test(test_devices_that_share_heads_answer_as_one),
 		cmocka_unit_test(test_a_device_that_has_all_answers_for_all),
 		cmocka_unit_test(test_each_key_is_read_once_and_appended_once),
-		cmocka_unit_test(test_an_extent_has_as_much_on_each_device),
 		cmocka_unit_test(test_jobs_of_one_plan_and_of_many_answer_alike),
 		cmocka_unit_test(test_a_move_between_devices_is_refused_and_counted),
 		cmocka_unit_test(test_each_move_is_made_by_the_device_that_has_its_pages),

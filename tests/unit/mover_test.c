@@ -143,6 +143,35 @@ static void what_leaves_is_read_before_others_come(void **state)
 		assert_true(holds(out + i * bytes, bytes, i));
 }
 
+/* Behind other copies, so that none of it has left yet when it is renewed. */
+static void what_leaves_is_read_before_its_extent_is_renewed(void **state)
+{
+	struct fixture *f = *state;
+	struct backend_copy copy = {.extent = 3, .bytes = EXTENT_BYTES, .host = f->host};
+	char *out = f->host + 8 * EXTENT_BYTES;
+	uint64_t last;
+
+	fill(f->host, EXTENT_BYTES, 5);
+	await(ops->tier->ups_done, f, ops->tier->up(f->backend, &copy));
+	for (uint32_t i = 4; i < N_EXTENTS; i++) {
+		copy = (struct backend_copy){.extent = i,
+					     .bytes = EXTENT_BYTES,
+					     .host = f->host + i * EXTENT_BYTES};
+		ops->tier->down(f->backend, &copy);
+	}
+	copy = (struct backend_copy){.extent = 3, .bytes = EXTENT_BYTES, .host = out};
+	last = ops->tier->down(f->backend, &copy);
+	assert_int_equal(ops->extent_renew(f->backend, 3), 0);
+	await(ops->tier->downs_done, f, last);
+	assert_true(holds(out, EXTENT_BYTES, 5));
+	memset(out, 0xff, EXTENT_BYTES);
+	ops->extent_release(f->backend, 0); /* waits for the device */
+	assert_int_equal(ops->extent_commit(f->backend, 0), 0);
+	await(ops->tier->downs_done, f, ops->tier->down(f->backend, &copy));
+	for (uint64_t i = 0; i < EXTENT_BYTES; i++)
+		assert_int_equal(out[i], 0);
+}
+
 /* More than the queue has room for, behind a copy that takes longer than to ask for them all. */
 static void who_asks_for_more_than_there_is_room_for_waits(void **state)
 {
@@ -234,6 +263,7 @@ int main(int argc, char **argv)
 		CASE(what_went_up_comes_down),
 		CASE(tokens_count_copies_of_a_way),
 		CASE(what_leaves_is_read_before_others_come),
+		CASE(what_leaves_is_read_before_its_extent_is_renewed),
 		CASE(who_asks_for_more_than_there_is_room_for_waits),
 		CASE(copies_at_random_are_right),
 	};
