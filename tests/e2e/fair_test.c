@@ -2,9 +2,9 @@
  * fair_test.c - who has how much of the backend's time where not all fit a batch: users of one
  * session and of many, and the sessions of one user, real processes of real users.
  *
- * Time is what the daemon has accounted each session (backend_ns of sessions), which does not depend
- * on how busy the machine is with other things; and what has to be done is there, as long as those
- * who ask for it run.
+ * Time is what the daemon has accounted each session (backend_ns of sessions), which does not
+ * depend on how busy the machine is with other things; and what has to be done is there, as long as
+ * those who ask for it run.
  */
 #include "bench/busy.h"
 #include "control_harness.h"

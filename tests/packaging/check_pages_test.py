@@ -58,7 +58,10 @@ class Pages(unittest.TestCase):
 		self.assertEqual(self.complaints(), "")
 
 	def test_a_function_without_a_manual(self):
-		self.write("client/coppice.h", "/* as coppice_b() */\nint coppice_a(struct coppice *c);\n")
+		self.write(
+			"client/coppice.h",
+			"/* as coppice_b() */\nint coppice_a(struct coppice *c);\n",
+		)
 		self.assertIn("coppice_a is not in packaging/man/libcoppice.3", self.complaints())
 		self.write("packaging/man/libcoppice.3", '.It Fn coppice_a "struct coppice *c"\n')
 		self.assertEqual(self.complaints(), "")

@@ -47,7 +47,9 @@ def add_to(commands: Any) -> None:
         help="tokens of a sequence at most (default: as many as the model was made for)",
     )
     parser.add_argument("--chat", action="store_true", help="prompts are messages of a user")
-    parser.add_argument("--system", metavar="TEXT", help="with --chat: what the model is told before")
+    parser.add_argument(
+        "--system", metavar="TEXT", help="with --chat: what the model is told before"
+    )
     parser.add_argument("--ids", action="store_true", help="prompts are tokens, by commas")
     parser.add_argument(
         "--stop", metavar="TEXT", action="append", help="it ends what comes; may be repeated"

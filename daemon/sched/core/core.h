@@ -28,8 +28,8 @@ struct sched_core {
 	uint32_t n_cores;
 	_Atomic bool failed; /* scheduler -> loop: the backend has, for good */
 	bool draining; /* no new sequences */
-	/* Of a round of several users' lanes: when its clock was read last, how many entries had been
-	 * done by then, and whether one since, or to wake a client, may have taken long. */
+	/* Of a round of several users' lanes: when its clock was read last, how many entries had
+	 * been done by then, and whether one since, or to wake a client, may have taken long. */
 	uint64_t lanes_ns, lanes_entries;
 	bool has_taken_time;
 	struct sched_status stats; /* the counters of it */

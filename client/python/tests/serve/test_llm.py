@@ -198,7 +198,9 @@ def test_the_command(daemon, folder):
     assert [one["text"] for one in told["continuations"]] == [GREEDY[:12]] * 2
     none = command(daemon, folder, PROMPT, "--max-tokens=0")
     assert none.returncode == 1 and "max_tokens has to be 1 or more" in none.stderr
-    found = command(daemon, folder, "--temperature=0", PROMPT[:300], "--n=1", PROMPT, "--max-tokens=3")
+    found = command(
+        daemon, folder, "--temperature=0", PROMPT[:300], "--n=1", PROMPT, "--max-tokens=3"
+    )
     assert found.stdout.splitlines()[1] == GREEDY[:3]  # words on both sides of an option
     found = command(daemon, folder, "a", "--heat=1")
     assert found.returncode == 2 and "--heat=1 is no option" in found.stderr
@@ -215,7 +217,8 @@ def test_the_command_on_tokens(daemon, tmp_path):
     assert command(daemon, bare, ids, *options).stdout.strip() == greedy
     assert command(daemon, bare, ids, *options, "--n=2").stdout == f"{greedy}\n{greedy}\n"
     assert "give its tokens, with --ids" in command(daemon, bare, "text").stderr
-    assert "--ids takes tokens such as 73,110, not 'x'" in command(daemon, bare, "--ids", "x").stderr
+    said = command(daemon, bare, "--ids", "x").stderr
+    assert "--ids takes tokens such as 73,110, not 'x'" in said
 
 
 @pytest.mark.parametrize(
