@@ -211,6 +211,24 @@ struct weights *fixture_load(struct weights_table *table, uid_t domain, const ch
 	return weights;
 }
 
+static bool is_anybodys(struct weights_table *table, uint64_t number)
+{
+	struct weights_row row;
+
+	return weights_rows(table, number - 1, &row, 1) == 1 && row.number == number &&
+	       row.n_refs > 0;
+}
+
+void fixture_leave(struct weights *weights)
+{
+	struct weights_table *table = weights->home;
+	uint64_t number = weights->number;
+
+	weights_unref(weights);
+	while (is_anybodys(table, number))
+		fixture_moment();
+}
+
 /* What turned out to be there already goes a moment later. */
 void fixture_settle(struct weights_table *table, uint64_t bytes)
 {

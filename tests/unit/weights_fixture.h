@@ -61,6 +61,9 @@ void fixture_moment(void);
 struct weights *fixture_end(struct weights *weights);
 /* All of it, of one file. */
 struct weights *fixture_load(struct weights_table *table, uid_t domain, const char *path);
+/* The caller's reference goes; they are idle then, if nobody else has one: the thread that loaded
+ * them has one until it is over. */
+void fixture_leave(struct weights *weights);
 /* Until so much is held: what turned out to be there already goes a moment later. */
 void fixture_settle(struct weights_table *table, uint64_t bytes);
 void fixture_expect_ready(struct weights *weights);

@@ -250,7 +250,7 @@ static void what_nobody_has_makes_room_and_what_is_in_use_does_not(void **state)
 	c = fixture_load(table, BOB, fixture_file_of("c", 100));
 	fixture_expect_ready(c);
 	fixture_expect_failure(fixture_begin(table, BOB + 1, &fd, 1), -ENOSPC, "(weights)");
-	weights_unref(a);
+	fixture_leave(a);
 	assert_int_equal(weights_bytes(table), 200 * 1024);
 	b = fixture_load(table, BOB + 1, fixture_path("b"));
 	fixture_expect_ready(b);
@@ -270,12 +270,12 @@ static void room_is_made_to_the_byte(void **state)
 	struct weights *c;
 
 	(void)state;
-	weights_unref(fixture_load(table, ALICE, fixture_file_of("a", 128)));
+	fixture_leave(fixture_load(table, ALICE, fixture_file_of("a", 128)));
 	c = fixture_load(table, BOB, fixture_file_of("c", 128));
 	fixture_expect_ready(c);
 	fixture_settle(table, 256 * 1024);
-	weights_unref(c);
-	weights_unref(fixture_load(table, ALICE, fixture_file_of("d", 1)));
+	fixture_leave(c);
+	fixture_leave(fixture_load(table, ALICE, fixture_file_of("d", 1)));
 	fixture_settle(table, 129 * 1024);
 	weights_table_free(table);
 }
@@ -324,7 +324,7 @@ static void of_what_nobody_has_some_stay(void **state)
 	for (uint8_t i = 0; i < 40; i++) {
 		data[0] = i;
 		snprintf(name, sizeof(name), "idle%u", i);
-		weights_unref(
+		fixture_leave(
 			fixture_load(table, ALICE, fixture_file(name, FIXTURE_HEADER, data, 28)));
 	}
 	assert_int_equal(weights_rows(table, 0, rows, 64), 33);
