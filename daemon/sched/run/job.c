@@ -224,16 +224,13 @@ static int find_wide_plan(struct plans *p, struct batch_job *job)
 
 	for (uint32_t i = 0; i < p->cache.n_plans && r == 0 && !job->plan; i++) {
 		struct plan *plan = p->cache.plans[i];
-		uint32_t later;
 
 		if (plan->taken || !job_widen(p, job, plan))
 			continue;
 		const struct plan_key key = {job->model, job->queries, job->n_parts};
+		uint32_t later = plan_fit(plan, &key, PLAN_LATER); /* it does, now */
 
-		later = plan_fit(plan, &key, PLAN_LATER);
-		if (later != PLAN_FITS_NOT)
-			is_served_by(p->core, job, plan_cache_take(&p->cache, plan), later);
-		if (!job->plan)
+		if (!is_served_by(p->core, job, plan_cache_take(&p->cache, plan), later))
 			r = collect_parts(job);
 	}
 	return r;
