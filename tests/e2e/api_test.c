@@ -470,6 +470,36 @@ static void a_wait_for_a_prompt_ends_with_the_daemon(void **state)
 	assert_true(took_ns < UINT64_C(200000000));
 }
 
+#define LONG_TOKENS 27000u
+#define LONG_PROMPTS 20u /* some more than 2 MiB of ids */
+
+/* And there is room for a few more, as prompts grow by a little. */
+static void ids_of_long_prompts_have_room_in_an_arena(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_prompt prompts[LONG_PROMPTS];
+	struct coppice_seq *seqs[LONG_PROMPTS];
+	Coppice__Status status = COPPICE__STATUS__INIT;
+	uint64_t others, all;
+
+	for (uint32_t i = 0; i < LONG_PROMPTS; i++)
+		prompts[i] = (struct coppice_prompt){.model = f->model,
+						     .n_tokens = LONG_TOKENS,
+						     .tokens = f->ids};
+	coppice_arena_free(f->other_arena); /* there is no room for another beside it */
+	others = client_verb(&f->watch, status, &status)->status->arena_bytes - (64 << 10);
+	assert_int_equal(coppice_seq_open_many(f->lane, prompts, LONG_PROMPTS, seqs, NULL), 0);
+	for (int i = 0; i < 1000; i++) {
+		all = client_verb(&f->watch, status, &status)->status->arena_bytes;
+		if (all == others + (4 << 20))
+			break;
+		sleep_ms(5);
+	}
+	assert_int_equal(all - others, 4 << 20);
+	for (uint32_t i = 0; i < LONG_PROMPTS; i++)
+		coppice_seq_close(seqs[i]);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(int argc, char **argv)
@@ -481,6 +511,7 @@ int main(int argc, char **argv)
 		TEST(a_closed_sequences_entries_end_with_a_status),
 		TEST(wrong_models_are_refused_by_name),
 		TEST(a_wait_for_a_prompt_ends_with_the_daemon),
+		TEST(ids_of_long_prompts_have_room_in_an_arena),
 	};
 
 	if (harness_init(argc, argv) < 0)

@@ -17,7 +17,8 @@
 #define TOGETHER_MAX 32u /* the daemon takes 64 requests of a session at a time */
 #define TOGETHER_BYTES ((size_t)4 << 20) /* of ids; one prompt may have more */
 #define ARENA_MIN_BYTES ((size_t)64 << 10)
-#define ARENA_DOUBLED_BYTES ((size_t)2 << 20) /* up to so many: prompts often grow by a little */
+/* Up to so many, and then by so many more: prompts often grow by a little. */
+#define ARENA_DOUBLED_BYTES ((size_t)2 << 20)
 
 /* What is asked for, and what has come of it. */
 struct opening {
@@ -76,9 +77,12 @@ static size_t arena_bytes_for(size_t bytes)
 {
 	size_t room = ARENA_MIN_BYTES;
 
-	while (room < bytes && room < ARENA_DOUBLED_BYTES)
+	if (bytes > ARENA_DOUBLED_BYTES)
+		return (bytes + ARENA_DOUBLED_BYTES - 1) / ARENA_DOUBLED_BYTES *
+		       ARENA_DOUBLED_BYTES;
+	while (room < bytes)
 		room *= 2;
-	return room < bytes ? bytes : room;
+	return room;
 }
 
 /* Under prompt_lock: an arena of at least so many bytes, in place of a smaller one. */
