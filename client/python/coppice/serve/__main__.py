@@ -87,7 +87,8 @@ def _logging(level: str) -> dict[str, object]:
 
 def _bound(host: str, port: int) -> socket.socket:
     """Before anything is loaded: the port may be taken."""
-    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # or streams have Nagle
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from coppice.serve import listener
+from coppice.serve import __main__, listener
 from coppice.serve.listener import OTHERS_S, Listener
 
 N_CLIENTS = 60
@@ -84,3 +84,21 @@ def test_loops_share_a_crowd(bound):
         thread.join()
     assert sum(n_taken.values()) == N_CLIENTS
     assert max(n_taken.values()) < 0.8 * N_CLIENTS
+
+
+def test_what_is_written_goes_at_once():
+    async def ask():
+        seen = asyncio.get_running_loop().create_future()
+
+        async def answer(_, writer):
+            link = writer.get_extra_info("socket")
+            seen.set_result(link.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        with __main__._bound("127.0.0.1", 0) as one:
+            async with await asyncio.start_server(answer, sock=Listener.of(one)) as server:
+                _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+                writer.close()
+                return await seen
+
+    assert asyncio.run(ask())
