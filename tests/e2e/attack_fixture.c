@@ -4,7 +4,8 @@
  * The honest client works in windows and tells the longest step and the longest answer of each. Of
  * some windows the middle one counts: a machine that is busy with other things disturbs one or the
  * other, an attack that holds up others all of them. A neighbour is measured where the figures
- * alone say too little; where they say too much, neighbour and attack are measured once more.
+ * alone say too little; where they say too much, neighbour and attack are measured once more, until
+ * more were near each other than not.
  */
 #include "attack_fixture.h"
 
@@ -278,13 +279,15 @@ static void withstand(struct attack_fixture *a, const struct attack *neighbour,
 		      const struct attack *attack)
 {
 	struct figures beside = {0}, f = measure_beside(a, attack);
+	/* What is near a neighbour of no time at all is near any. */
+	int more_near = are_near(f, beside);
 
 	assert_as_before(a);
-	/* What is near a neighbour of no time at all is near any. */
-	for (int i = 1; i < TRIES && !are_near(f, beside); i++) {
+	for (int i = 1; i < TRIES && more_near <= 0; i++) {
 		beside = measure_beside(a, neighbour);
 		f = measure_beside(a, attack);
 		assert_as_before(a);
+		more_near += are_near(f, beside) ? 1 : -1;
 	}
 	print_message(
 		"steps %.1f ms, beside a neighbour %.1f; answers %.1f ms, %.1f; root joins in "
@@ -292,7 +295,7 @@ static void withstand(struct attack_fixture *a, const struct attack *neighbour,
 		(double)f.step_ns / 1e6, (double)beside.step_ns / 1e6, (double)f.control_ns / 1e6,
 		(double)beside.control_ns / 1e6, (double)f.join_ns / 1e6,
 		(double)beside.join_ns / 1e6);
-	assert_true(are_near(f, beside));
+	assert_true(more_near > 0);
 	assert_true(f.join_ns <= CONTROL_NS);
 	assert_false(harness_log_has(a->h, "has not moved"));
 }

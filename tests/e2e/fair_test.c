@@ -20,7 +20,7 @@
 #define TOKENS 4096u /* 0.3 ms to read */
 #define WATCHED_NS UINT64_C(800000000)
 #define TRIES 10000 /* of 5 ms */
-#define LOOKS 8
+#define LOOKS 5
 
 struct figures {
 	uint32_t n;
@@ -159,21 +159,21 @@ static bool is_fair(struct client *root)
 	       (double)b.least_ns * MANY >= 2 * FAIR * (double)b.had_ns;
 }
 
-/* One of some looks shows it: while a machine runs others and not the user of one session, he asks
- * for less than he may have. */
+/* Most of some looks show it, not all: while a machine runs others and not the user of one session,
+ * he asks for less than he may have. */
 static void a_user_of_one_session_has_as_much_as_one_of_many(void **state)
 {
 	struct harness *h = start(state);
 	struct client root = client_open(h);
 	struct other one = other_start(h, USER_OF_ONE, be_one);
 	struct other many = other_start(h, USER_OF_MANY, be_many);
-	bool fair = false;
+	int n_fair = 0, n_unfair = 0;
 
 	(void)other_ready(&one);
 	(void)other_ready(&many);
-	for (int i = 0; i < LOOKS && !fair; i++)
-		fair = is_fair(&root);
-	assert_true(fair);
+	while (n_fair <= LOOKS / 2 && n_unfair <= LOOKS / 2)
+		(*(is_fair(&root) ? &n_fair : &n_unfair))++;
+	assert_true(n_fair > n_unfair);
 	other_kill(&one);
 	other_kill(&many);
 	client_close(&root);
