@@ -5,8 +5,9 @@
  * (arena_seal): so the kernel charges them to him, for as long as he keeps them, and not to the
  * daemon. Then nobody can take them away any more; all are mapped here, and it is lent to the
  * scheduler, whose batches wait for no page. What has ids of prompts alone no batch needs: it is
- * ready at once, and small, so that a client's first prompt is not late for it. Device memory is
- * the scheduler's, and only its room is counted here.
+ * ready at once, and small, so that a client's first prompt is not late for it, and is mapped
+ * meanwhile, so that its owner cannot have its pages swapped out. Device memory is the scheduler's,
+ * and only its room is counted here.
  * What an arena takes counts from the moment it is asked for, so that many at once cannot pass a
  * limit together, until its pages are free.
  */
@@ -386,6 +387,7 @@ static void ids_ready(struct session *s, uint64_t id, struct shm *arena)
 
 	reply.id = id;
 	arena->state = SHM_READY;
+	shm_fill_beside(arena, s->home->pages, s->peer.uid);
 	reply_send(s, &reply);
 }
 
@@ -520,6 +522,7 @@ static void free_begin(struct session *s, uint64_t id, const void *message)
 		return;
 	}
 	s->n_shm_fds -= arena->fd >= 0;
+	shm_fill_stop(arena);
 	request_hold(request);
 	host_drop(request, arena);
 }

@@ -71,6 +71,11 @@ static const uint32_t *tokens_find(struct session *s, uint64_t id, const Coppice
 			    "%u token ids at %" PRIu64
 			    " reach beyond arena %u, which has %zu bytes.",
 			    m->n_tokens, m->offset, m->arena, arena->bytes);
+	else if (!shm_is_there(arena, m->offset, bytes))
+		reply_error(s, id, -EBUSY, "arena",
+			    "Arena %u has pages that are swapped out: they are being fetched, ask "
+			    "again.",
+			    m->arena);
 	else
 		return (const uint32_t *)((const char *)arena->map + m->offset);
 	return NULL;

@@ -87,8 +87,7 @@ static void device_arenas_end(struct session *session)
 static void fills_stop(struct session *session)
 {
 	for (uint32_t i = 0; i < session->home->config->max_arenas; i++)
-		atomic_store_explicit(&session->arenas[i].chore.stopped, true,
-				      memory_order_relaxed);
+		shm_fill_stop(&session->arenas[i]);
 }
 
 static void end_say(const struct session *session, const char *why)

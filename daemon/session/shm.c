@@ -70,25 +70,65 @@ int shm_seal(struct shm *shm)
 	return 0;
 }
 
-static void post(struct shm *shm, struct shm_pages *pages, enum shm_chore_kind kind, uid_t uid)
+static void post(struct shm *shm, struct shm_pages *pages, struct shm_chore *chore,
+		 enum shm_chore_kind kind, uid_t uid)
 {
-	shm->chore = (struct shm_chore){.kind = kind,
-					.map = shm->map,
-					.bytes = shm->bytes,
-					.uid = uid,
-					.done = shm->chore.done,
-					.user = shm->chore.user};
-	shm_pages_post(pages, &shm->chore);
+	*chore = (struct shm_chore){.kind = kind,
+				    .map = shm->map,
+				    .bytes = shm->bytes,
+				    .uid = uid,
+				    .done = chore->done,
+				    .user = chore->user};
+	shm_pages_post(pages, chore);
 }
 
 void shm_fill(struct shm *shm, struct shm_pages *pages, uid_t uid)
 {
-	post(shm, pages, SHM_FILL, uid);
+	post(shm, pages, &shm->chore, SHM_FILL, uid);
+}
+
+static void on_filled_beside(struct shm_chore *chore)
+{
+	struct shm *shm = chore->user;
+
+	shm->coming = chore->code != 0;
+}
+
+void shm_fill_beside(struct shm *shm, struct shm_pages *pages, uid_t uid)
+{
+	shm->coming = true;
+	shm->beside.done = on_filled_beside;
+	shm->beside.user = shm;
+	post(shm, pages, &shm->beside, SHM_FILL, uid);
+}
+
+void shm_fill_stop(struct shm *shm)
+{
+	atomic_store_explicit(&shm->chore.stopped, true, memory_order_relaxed);
+	atomic_store_explicit(&shm->beside.stopped, true, memory_order_relaxed);
+}
+
+bool shm_is_there(const struct shm *shm, size_t offset, size_t bytes)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), end = offset + bytes;
+	unsigned char there[256];
+
+	offset -= offset % page;
+	for (size_t n; shm->coming && offset < end; offset += n * page) {
+		n = (end - offset + page - 1) / page;
+		n = n < sizeof(there) ? n : sizeof(there);
+		if (mincore((char *)shm->map + offset, n * page, there) < 0)
+			return false;
+		for (size_t i = 0; i < n; i++)
+			if (!(there[i] & 1))
+				return false;
+	}
+	return true;
 }
 
 void shm_drop(struct shm *shm, struct shm_pages *pages, uid_t uid)
 {
-	post(shm, pages, SHM_DROP, uid);
+	post(shm, pages, &shm->chore, SHM_DROP, uid);
 	shm->map = NULL;
 }
 

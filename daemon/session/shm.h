@@ -29,6 +29,8 @@ struct shm {
 	bool ids; /* for prompts' ids: the loop's alone */
 	bool filled; /* by the client, who has to have brought all pages when it is sealed */
 	struct shm_chore chore; /* about its pages */
+	struct shm_chore beside; /* the same, while it is READY */
+	bool coming; /* that is under way: not all of its pages are mapped yet */
 	int fd; /* owned: of what is not sealed; else -1 */
 	int notify_fd; /* owned: the daemon's end of a lane's completion descriptor; -1: none */
 };
@@ -48,6 +50,12 @@ MUST_CHECK int shm_seal(struct shm *shm);
 /* Of whose chore done and user are set: brings all its pages, or takes it away. The mapping is the
  * chore's then. */
 void shm_fill(struct shm *shm, struct shm_pages *pages, uid_t uid);
+/* The same while it is used, and nobody is told. What is dropped behind it waits for it. */
+void shm_fill_beside(struct shm *shm, struct shm_pages *pages, uid_t uid);
+/* Nobody waits for what is being filled any more. */
+void shm_fill_stop(struct shm *shm);
+/* Can these bytes be read without a page's being fetched from swap? */
+bool shm_is_there(const struct shm *shm, size_t offset, size_t bytes);
 void shm_drop(struct shm *shm, struct shm_pages *pages, uid_t uid);
 /* A device arena of bytes, ADDING. */
 void shm_new_device(struct shm *shm, size_t bytes);

@@ -241,6 +241,80 @@ static void arenas_of_prompts_are_as_large_as_they_have_to_be(void **state)
 	client_close(&c);
 }
 
+/* Of arenas, what the daemon has mapped of their pages. */
+static uint64_t arena_bytes_mapped(const struct harness *h)
+{
+	char path[64], line[256];
+	unsigned long long kib, sum = 0;
+	bool ours = false;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/smaps", (int)h->pid);
+	file = fopen(path, "r");
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file)) {
+		if (strstr(line, "r--") || strstr(line, "rw-"))
+			ours = strstr(line, "coppice-arena");
+		else if (ours && sscanf(line, "Rss: %llu kB", &kib) == 1)
+			sum += kib;
+	}
+	fclose(file);
+	return sum << 10;
+}
+
+/* So nobody can have them swapped out. */
+static void arenas_of_prompts_are_mapped_soon(void **state)
+{
+	struct harness *h = *state;
+	Coppice__ArenaNew m = COPPICE__ARENA_NEW__INIT;
+
+	start_with(h, "--max-arenas=3", "--max-arena-bytes=4M");
+	struct client c = client_open(h);
+	const Coppice__Reply *reply;
+	uint32_t arena;
+
+	m.has_ids = m.ids = true;
+	m.bytes = 4 << 20;
+	reply = client_verb(&c, arena_new, &m);
+	assert_int_equal(reply->code, 0);
+	arena = reply->arena->arena;
+	client_fill(c.fds[0], reply->arena->bytes);
+	assert_int_equal(client_seal(&c, arena)->code, 0);
+	for (int i = 0; i < 1000 && arena_bytes_mapped(h) < m.bytes; i++)
+		sleep_ms(5);
+	assert_int_equal(arena_bytes_mapped(h), m.bytes);
+	client_close(&c);
+}
+
+/* And taken back while they still come. */
+static void arenas_of_prompts_come_and_go(void **state)
+{
+	struct harness *h = *state;
+	Coppice__ArenaNew m = COPPICE__ARENA_NEW__INIT;
+	Coppice__ArenaFree gone = COPPICE__ARENA_FREE__INIT;
+
+	start_with(h, "--max-arena-bytes=64M", NULL);
+	struct client other = client_open(h);
+
+	m.has_ids = m.ids = true;
+	m.bytes = 64 << 20;
+	for (int i = 0; i < 6; i++) {
+		struct client c = client_open(h);
+		const Coppice__Reply *reply = client_verb(&c, arena_new, &m);
+
+		assert_int_equal(reply->code, 0);
+		gone.arena = reply->arena->arena;
+		client_fill(c.fds[0], reply->arena->bytes);
+		assert_int_equal(client_seal(&c, gone.arena)->code, 0);
+		if (i % 2)
+			assert_int_equal(client_verb(&c, arena_free, &gone)->code, 0);
+		client_close(&c);
+		count_becomes(&other, 1);
+	}
+	assert_int_equal(arena_bytes_mapped(h), 0);
+	client_close(&other);
+}
+
 static void arenas_of_all_users_count(void **state)
 {
 	struct harness *h = *state;
@@ -421,6 +495,8 @@ int main(int argc, char **argv)
 		HARNESS_BARE(epoll, arenas_of_all_sessions_of_a_user_count),
 		HARNESS_BARE(epoll, arenas_of_prompts_are_told_as_others_are),
 		HARNESS_BARE(epoll, arenas_of_prompts_are_as_large_as_they_have_to_be),
+		HARNESS_BARE(epoll, arenas_of_prompts_are_mapped_soon),
+		HARNESS_BARE(epoll, arenas_of_prompts_come_and_go),
 		HARNESS_BARE(epoll, arenas_of_all_users_count),
 		HARNESS_BARE(epoll, a_session_ends_while_its_pages_come_and_go),
 		HARNESS_BARE(epoll, few_arenas_are_left_unsealed),

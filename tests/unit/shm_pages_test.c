@@ -1,5 +1,5 @@
 /* shm_pages_test.c - pages of shared memory come and go beside the loop, users in turn. */
-#include "daemon/session/shm_pages.h"
+#include "daemon/session/shm.h"
 
 #include "loop_fixture.h"
 
@@ -144,6 +144,26 @@ static void at_the_end_of_the_process_nothing_is_waited_for(void **state)
 	shm_pages_done(&f->pages);
 }
 
+/* While it is not known that all are. */
+static void what_is_there_can_be_asked(void **state)
+{
+	struct shm shm;
+
+	(void)state;
+	assert_int_equal(shm_new(&shm, "pages", 600 * PAGE), 0);
+	shm.coming = true;
+	assert_false(shm_is_there(&shm, 0, 1));
+	for (size_t i = 300; i < 600; i++)
+		((volatile char *)shm.map)[i * PAGE] = 1;
+	assert_true(shm_is_there(&shm, 300 * PAGE, 300 * PAGE));
+	assert_true(shm_is_there(&shm, 300 * PAGE + 8, 4));
+	assert_false(shm_is_there(&shm, 300 * PAGE - 4, 8));
+	assert_false(shm_is_there(&shm, 0, 600 * PAGE));
+	shm.coming = false;
+	assert_true(shm_is_there(&shm, 0, 600 * PAGE));
+	shm_done(&shm);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, loop_setup_epoll, loop_teardown)
 
 int main(void)
@@ -153,6 +173,7 @@ int main(void)
 		TEST(a_mapping_goes),
 		TEST(another_users_turn_comes_first),
 		TEST(what_is_of_no_use_any_more_ends_early),
+		TEST(what_is_there_can_be_asked),
 		TEST(at_the_end_of_the_process_nothing_is_waited_for),
 	};
 
