@@ -22,6 +22,8 @@
 #include "daemon/session/reply.h"
 #include "verbs.h"
 
+#include "kernels/arith.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -104,7 +106,7 @@ static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew 
 		reply_error(s, id, -EDQUOT, NULL,
 			    "The session has %u arenas, as many as it may (max_arenas): free some.",
 			    config->max_arenas);
-	else if (m->bytes > room.bytes || (m->bytes + grain - 1) / grain > room.bytes / grain)
+	else if (m->bytes > room.bytes || ceil_div_u64(m->bytes, grain) > room.bytes / grain)
 		reply_error(s, id, -EDQUOT, "bytes",
 			    "%" PRIu64 " bytes are too many: %s may have %" PRIu64 " more (%s).",
 			    m->bytes, room.whose, room.bytes - room.bytes % grain, room.key);
@@ -115,9 +117,7 @@ static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew 
 
 static uint64_t whole_grains(const Coppice__ArenaNew *m)
 {
-	uint64_t grain = grain_of(m);
-
-	return (m->bytes + grain - 1) & ~(grain - 1);
+	return align_to(m->bytes, grain_of(m));
 }
 
 static void arena_drop(struct session *session, struct shm *arena)

@@ -16,7 +16,6 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#define HUGE_BYTES (UINT64_C(2) << 20)
 #define UNMAP_BYTES (UINT64_C(32) << 20)
 
 void *huge_map(uint64_t bytes)

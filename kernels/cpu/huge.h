@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#define HUGE_BYTES (UINT64_C(2) << 20)
+
 /* Address space aligned to 2 MiB, that no core file has; NULL: there is none. */
 void *huge_map(uint64_t bytes);
 /* All of it, with its memory. Blocks. */

@@ -5,6 +5,7 @@
  * program's scratch memory, which grows to the rows of its largest run.
  */
 #include "program.h"
+#include "huge.h"
 #include "program_head.h"
 #include "program_layer.h"
 #include "program_scratch.h"
@@ -123,7 +124,7 @@ static void cpu_program_cost(struct backend *b, const struct backend_program *pr
 const struct backend_program_ops cpu_program = {
 	.max_rows = MAX_ROWS,
 	.whole_rows = 1,
-	.weights_grain = CPU_WEIGHTS_GRAIN,
+	.weights_grain = HUGE_BYTES,
 	.weights_new = cpu_weights_new,
 	.weights_put = cpu_weights_put,
 	.weights_lend = cpu_weights_lend,

@@ -40,7 +40,7 @@ int cpu_weights_new(struct backend *b, uint64_t bytes, struct backend_weights **
 	if (!weights)
 		return -ENOMEM;
 	weights->fd = -1;
-	weights->bytes = align_to(max_u64(bytes, 1), CPU_WEIGHTS_GRAIN);
+	weights->bytes = align_to(max_u64(bytes, 1), HUGE_BYTES);
 	weights->base = weights->bytes >= bytes ? huge_map(weights->bytes) : NULL;
 	if (!weights->base || huge_populate(weights->base, weights->bytes) != 0) {
 		cpu_weights_free(b, weights);

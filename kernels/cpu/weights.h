@@ -4,8 +4,6 @@
 
 #include "kernels/program/backend_program.h"
 
-#define CPU_WEIGHTS_GRAIN (UINT64_C(2) << 20) /* a huge page */
-
 struct backend_weights {
 	char *base; /* owned mapping; the same for as long as they are there */
 	uint64_t bytes;

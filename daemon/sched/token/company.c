@@ -21,6 +21,8 @@
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/seq/pace.h"
 
+#include "kernels/arith.h"
+
 #include <math.h>
 
 #define MOST_PART 0.5 /* of what a pass of its own would take, at most */
@@ -46,16 +48,6 @@ struct company {
 	uint64_t usual_ns; /* those who are missing are usually there by then */
 };
 
-static uint64_t later(uint64_t a_ns, uint64_t b_ns)
-{
-	return a_ns > b_ns ? a_ns : b_ns;
-}
-
-static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
-{
-	return a_ns < b_ns ? a_ns : b_ns;
-}
-
 static bool others_wait(const struct passes *p, const struct sched_model *model)
 {
 	const struct sched_lane *lane;
@@ -71,8 +63,8 @@ static void add_arrival(struct company *company, const struct sched_lane *lane)
 	bool other = lane->session->user != company->user;
 	uint64_t *first_ns = other ? &company->other_ns : &company->user_ns;
 
-	*first_ns = earlier(*first_ns, lane->step.arrival_ns);
-	company->last_ns = later(company->last_ns, lane->step.arrival_ns);
+	*first_ns = min_u64(*first_ns, lane->step.arrival_ns);
+	company->last_ns = max_u64(company->last_ns, lane->step.arrival_ns);
 }
 
 static void add_ready(const struct passes *p, struct company *company)
@@ -89,7 +81,7 @@ static void add_ready(const struct passes *p, struct company *company)
 		company->ready_ns +=
 			decode_tokens_left(lane) * lane->step.model->program->cost.row_ns;
 	}
-	company->since_ns = later(earlier(company->user_ns, company->other_ns), p->last_ns);
+	company->since_ns = max_u64(min_u64(company->user_ns, company->other_ns), p->last_ns);
 }
 
 /* A sequence has just been opened there. Who opens one after the other and never comes is not
@@ -193,7 +185,7 @@ static uint64_t missing_until_ns(const struct passes *p, const struct sched_mode
 	uint64_t late_ns = (uint64_t)(LATE_PART * pass_ns * company->n_missing / company->n_ready);
 	uint64_t until_ns = company->since_ns + late_ns;
 
-	return company->n_missing > 0 ? later(company->usual_ns, until_ns) : 0;
+	return company->n_missing > 0 ? max_u64(company->usual_ns, until_ns) : 0;
 }
 
 uint64_t company_until_ns(const struct passes *p, const struct sched_model *model)
@@ -211,7 +203,8 @@ uint64_t company_until_ns(const struct passes *p, const struct sched_model *mode
 	if (p->core->now_ns >= company.since_ns + most_ns)
 		return 0;
 	add_missing(p, model, most_ns, &company);
-	until_ns = later(missing_until_ns(p, model, &company), gather_until_ns(p, model, &company));
+	until_ns =
+		max_u64(missing_until_ns(p, model, &company), gather_until_ns(p, model, &company));
 	return until_ns < company.since_ns + most_ns ? until_ns : company.since_ns + most_ns;
 }
 
@@ -237,8 +230,8 @@ static uint32_t count_absent(const struct passes *p)
 static void charge(const struct passes *p, const struct company *company, struct sched_lane *lane,
 		   uint64_t since_ns, uint64_t until_ns)
 {
-	since_ns = later(since_ns, others_since_ns(company, lane));
-	until_ns = earlier(until_ns, company->end_ns);
+	since_ns = max_u64(since_ns, others_since_ns(company, lane));
+	until_ns = min_u64(until_ns, company->end_ns);
 	if (since_ns < until_ns)
 		turn_take(p->core, lane, (double)(until_ns - since_ns));
 }
@@ -288,7 +281,7 @@ static void charge_absent(struct passes *p, const struct company *company, doubl
 
 void company_charge(struct passes *p)
 {
-	uint64_t end_ns = earlier(p->held_until_ns, p->core->now_ns);
+	uint64_t end_ns = min_u64(p->held_until_ns, p->core->now_ns);
 	struct company company = {.end_ns = end_ns};
 	uint32_t n_absent = count_absent(p);
 
