@@ -283,7 +283,8 @@ struct coppice_match {
  * the ids do not tell (images behind placeholders); sequences share only within a salt. ret_match
  * may be NULL. Blocks for a message and its answer. -E2BIG: longer than the daemon takes; -EUSERS:
  * as many sequences as the session may have; -EDQUOT: its user's prompts that are not computed yet;
- * -ESHUTDOWN: the daemon is draining. */
+ * -ESHUTDOWN: the daemon is draining; -EBUSY: it could not look at the ids for a second, as their
+ * pages were swapped out, or it had as many requests of the connection as it takes. */
 COPPICE_MUST_CHECK int coppice_seq_open(struct coppice_lane *lane, uint32_t model,
 					const uint32_t *tokens, uint32_t n_tokens, uint64_t salt,
 					struct coppice_seq **ret, struct coppice_match *ret_match);

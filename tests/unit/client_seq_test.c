@@ -96,6 +96,59 @@ static void a_failed_step_leaves_the_length_to_trim_to(void **state)
 	coppice_seq_close(seq);
 }
 
+/* ---- what the daemon cannot take at the moment ---- */
+
+#define REQUESTS_MAX 64u /* of a session at a time */
+
+/* Waits for what nobody computes: so long the daemon takes no further request. */
+static void fill_requests(struct fixture *f, struct coppice_seq **ret, uint64_t for_ns)
+{
+	for (uint32_t i = 0; i < REQUESTS_MAX; i++)
+		ret[i] = client_open_seq(f, f->lane, 8);
+	for (uint32_t i = 0; i < REQUESTS_MAX; i++)
+		assert_int_equal(coppice_seq_wait_async(ret[i], for_ns), 0);
+}
+
+static void end_requests(struct coppice_seq **seqs)
+{
+	for (uint32_t i = 0; i < REQUESTS_MAX; i++) {
+		int r;
+
+		while ((r = coppice_seq_wait_poll(seqs[i], NULL)) == -EAGAIN)
+			usleep(1000);
+		assert_int_equal(r, -ETIMEDOUT);
+		coppice_seq_close(seqs[i]);
+	}
+}
+
+static void a_prompt_that_the_daemon_cannot_take_yet_is_asked_again(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *seqs[REQUESTS_MAX], *claimant = client_open_seq(f, f->lane, 8), *seq;
+	uint64_t begin_ns = client_now_ns();
+
+	fill_requests(f, seqs, 300 * MS);
+	assert_int_equal(coppice_seq_open(f->lane, f->model, f->ids, 4, 1, &seq, NULL), 0);
+	assert_true(client_now_ns() - begin_ns >= 200 * MS);
+	end_requests(seqs);
+	coppice_seq_close(seq);
+	coppice_seq_close(claimant);
+}
+
+static void a_prompt_that_the_daemon_cannot_take_is_refused_after_a_second(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *seqs[REQUESTS_MAX], *seq;
+	uint64_t begin_ns;
+
+	client_open_seq(f, f->lane, 8);
+	fill_requests(f, seqs, COPPICE_FOREVER);
+	begin_ns = client_now_ns();
+	assert_int_equal(coppice_seq_open(f->lane, f->model, f->ids, 4, 1, &seq, NULL), -EBUSY);
+	assert_true(client_now_ns() - begin_ns >= 900 * MS);
+	assert_explained(f, "64 requests");
+}
+
 /* ---- many at once ---- */
 
 #define N_MANY 100u /* more than are on their way together */
@@ -386,6 +439,8 @@ int main(int argc, char **argv)
 		TEST(a_sequence_grows_by_what_is_computed),
 		TEST(a_draft_counts_once_it_is_accepted),
 		TEST(a_failed_step_leaves_the_length_to_trim_to),
+		TEST(a_prompt_that_the_daemon_cannot_take_yet_is_asked_again),
+		TEST(a_prompt_that_the_daemon_cannot_take_is_refused_after_a_second),
 		TEST(many_are_opened_in_their_order),
 		TEST(many_long_prompts_are_opened),
 		TEST(all_are_opened_or_none),

@@ -5,7 +5,12 @@
  * by one caller at a time: the daemon has copied them when it answers. Of many prompts some are on
  * their way together, as far as their ids fit a few MiB; each is answered, in order, before the
  * arena is let go. All are opened or none: who was opened before another failed is closed again.
+ * What the daemon cannot take at the moment, as the ids' pages are swapped out or it has as many
+ * requests of the connection as it takes, is asked again for a second: then its ids are written
+ * anew, which fetches the pages.
  */
+#include "client/lib/base/clock.h"
+#include "client/lib/base/pace.h"
 #include "client/lib/lane/lane.h"
 #include "client/lib/memory/arena.h"
 #include "seq.h"
@@ -16,6 +21,7 @@
 
 #define TOGETHER_MAX 32u /* the daemon takes 64 requests of a session at a time */
 #define TOGETHER_BYTES ((size_t)4 << 20) /* of ids; one prompt may have more */
+#define BUSY_NS NS_PER_S
 #define ARENA_MIN_BYTES ((size_t)64 << 10)
 /* Up to so many, and then by so many more: prompts often grow by a little. */
 #define ARENA_DOUBLED_BYTES ((size_t)2 << 20)
@@ -217,13 +223,17 @@ static int open_some(struct opening *o)
 static int open_all(struct opening *o)
 {
 	struct coppice *c = o->lane->c;
+	struct pace pace = pace_begin(BUSY_NS);
 	int r = check_prompts(o);
 
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&c->prompt_lock);
-	while (r == 0 && o->n_open < o->n)
+	while (o->n_open < o->n) {
 		r = open_some(o);
+		if (r < 0 && (r != -EBUSY || !pace_sleep(&pace)))
+			break;
+	}
 	pthread_mutex_unlock(&c->prompt_lock);
 	return r;
 }
