@@ -187,7 +187,7 @@ uint64_t ledger_wants_kv(const struct ledger *ledger)
 	return bytes ? lacking(ledger, taken_soon(ledger), bytes) : 0;
 }
 
-void ledger_has_no_kv(struct ledger *ledger)
+void ledger_has_no_kv(struct ledger *ledger, uint64_t asked)
 {
-	atomic_store(&ledger->wanted_bytes, 0);
+	atomic_compare_exchange_strong(&ledger->wanted_bytes, &asked, 0);
 }

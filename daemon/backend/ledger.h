@@ -52,14 +52,16 @@ struct ledger_wait ledger_wait_for(bool (*is_over)(const void *ctx), const void 
 /* Asks for room for weights, and waits until it is there, or KV has no more to give, or the wait is
  * over. 0 or -ENOSPC; others may take it before who has asked. ledger NULL: -ENOSPC. */
 MUST_CHECK int ledger_ask_kv(struct ledger *ledger, uint64_t bytes, const struct ledger_wait *wait);
-/* For who has KV, each round: how much of it is to go at least, beside what is announced, 0:
- * nothing? It says so where KV that nobody uses is less. */
-static inline bool ledger_is_asked(const struct ledger *ledger)
+/* For who has KV, each round: how much room is asked for, 0: none? */
+static inline uint64_t ledger_is_asked(const struct ledger *ledger)
 {
-	return ledger && atomic_load_explicit(&ledger->wanted_bytes, memory_order_relaxed) > 0;
+	return ledger ? atomic_load_explicit(&ledger->wanted_bytes, memory_order_relaxed) : 0;
 }
+/* How much KV is to go for that at least, beside what is announced. */
 uint64_t ledger_wants_kv(const struct ledger *ledger);
-void ledger_has_no_kv(struct ledger *ledger);
+/* KV that nobody uses is less than who asked for so much needs. Who asks for something else by now
+ * is not meant. */
+void ledger_has_no_kv(struct ledger *ledger, uint64_t asked);
 /* So much of what was taken is about to be given: who needs room need not look for other. No more
  * once it is given, or is to stay after all. ledger NULL is fine. */
 void ledger_announce(struct ledger *ledger, enum ledger_use use, uint64_t bytes);

@@ -193,7 +193,7 @@ static bool begin(struct sched *s)
  * who asks is told so, at any time. While the backend is at work none is evicted. */
 static bool make_room(struct sched *s, uint32_t max_slices)
 {
-	uint64_t bytes = ledger_wants_kv(s->core.ledger);
+	uint64_t asked = ledger_is_asked(s->core.ledger), bytes = ledger_wants_kv(s->core.ledger);
 	uint64_t extent_bytes = s->core.config->extent_bytes;
 	int r;
 
@@ -201,7 +201,7 @@ static bool make_room(struct sched *s, uint32_t max_slices)
 		return false;
 	r = store_give(s->core.store, (uint32_t)ceil_div_u64(bytes, extent_bytes), max_slices);
 	if (r == -ENOSPC)
-		ledger_has_no_kv(s->core.ledger);
+		ledger_has_no_kv(s->core.ledger, asked);
 	return r != -EBUSY;
 }
 

@@ -129,6 +129,34 @@ static void who_waits_for_others_to_ask_waits_no_longer_than_his_time(void **sta
 	assert_false(ledger_is_asked(&ledger));
 }
 
+/* KV was looked at for the first, who has gone meanwhile. */
+static void what_is_said_to_one_is_no_answer_to_the_next(void **state)
+{
+	struct ledger ledger = {.max_bytes = 1000, .wake = nobody_needs_to_be_woken};
+	struct asker first = {.ledger = &ledger, .bytes = 300}, second = first;
+	uint64_t asked;
+
+	(void)state;
+	second.bytes = 100;
+	assert_int_equal(ledger_take(&ledger, LEDGER_KV, 1000), 0);
+	assert_int_equal(pthread_create(&first.thread, NULL, ask, &first), 0);
+	while (!ledger_is_asked(&ledger))
+		sched_yield();
+	asked = ledger_is_asked(&ledger);
+	atomic_store(&first.gone, true);
+	pthread_join(first.thread, NULL);
+	assert_int_equal(pthread_create(&second.thread, NULL, ask, &second), 0);
+	while (!ledger_is_asked(&ledger))
+		sched_yield();
+	ledger_has_no_kv(&ledger, asked);
+	assert_int_equal(ledger_wants_kv(&ledger), 100);
+	ledger_has_no_kv(&ledger, 100);
+	pthread_join(second.thread, NULL);
+	assert_int_equal(first.r, -ENOSPC);
+	assert_int_equal(second.r, -ENOSPC);
+	assert_int_equal(ledger_is_asked(&ledger), 0);
+}
+
 /* ---- what is on its way back ----------------------------------------------------------------- */
 
 /* KV has 128 KiB of 256, of which 64 are about to come back, and idle weights 100. */
@@ -343,6 +371,7 @@ static int run(void)
 		cmocka_unit_test(one_who_asks_for_less_takes_nothing_from_who_asks_for_more),
 		cmocka_unit_test(who_has_kv_is_woken_again_once_others_took_what_came_back),
 		cmocka_unit_test(who_waits_for_others_to_ask_waits_no_longer_than_his_time),
+		cmocka_unit_test(what_is_said_to_one_is_no_answer_to_the_next),
 		cmocka_unit_test(weights_stay_where_what_comes_back_is_enough),
 		cmocka_unit_test(weights_go_where_what_comes_back_is_not_enough),
 		cmocka_unit_test(kv_that_is_to_go_is_what_does_not_come_back_anyway),
