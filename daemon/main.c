@@ -79,11 +79,12 @@ static int weights_start(struct daemon *d)
 		.backend = d->backend.backend,
 		.ledger = &d->ledger,
 		.loader = "/proc/self/exe",
-		.max_bytes = c->weights_bytes,
-		.domain_max_bytes = c->domain_weights_bytes,
+		.memory = {c->weights_bytes, c->domain_weights_bytes},
+		.names = {c->weight_names_bytes, c->domain_weight_names_bytes},
 		.max_loads = c->max_loads,
 		.domain_max_loads = c->max_domain_loads,
 		.stall_ms = c->load_stall_ms,
+		.least_rate = c->load_least_rate,
 	};
 	char error[160];
 
@@ -91,12 +92,12 @@ static int weights_start(struct daemon *d)
 		return 0;
 	if (d->backend.ops->memory(c->device[0] ? c->device : NULL, &memory, error, sizeof(error)))
 		memory.bytes = UINT64_MAX;
-	else if (!config.max_bytes)
-		config.max_bytes = memory.bytes / 4;
-	if (!config.domain_max_bytes)
-		config.domain_max_bytes = config.max_bytes / 4 * 3;
+	else if (!config.memory.bytes)
+		config.memory.bytes = memory.bytes / 4;
+	if (!config.memory.domain_bytes)
+		config.memory.domain_bytes = config.memory.bytes / 4 * 3;
 	ledger_init(&d->ledger, c->pool_bytes - c->stage_bytes,
-		    config_reserved_extents(c) * c->extent_bytes, config.max_bytes,
+		    config_reserved_extents(c) * c->extent_bytes, config.memory.bytes,
 		    memory.bytes - min_u64(c->stage_bytes, memory.bytes));
 	sched_share_ledger(d->sched, &d->ledger);
 	return weights_table_new(&config, &d->weights);

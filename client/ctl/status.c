@@ -102,6 +102,16 @@ void status_print_memory(const char *title, const Coppice__StatusReply *s)
 		       text_bytes(s->memory_bytes).s, text_bytes(s->memory_bytes_max).s);
 }
 
+static void print_weights(const Coppice__StatusReply *s)
+{
+	printf("  weights    %s of %s", text_bytes(s->weights_bytes).s,
+	       text_bytes(s->weights_bytes_max).s);
+	if (s->reserved_weights_bytes)
+		printf(", the last %s for newcomers", text_bytes(s->reserved_weights_bytes).s);
+	printf("; names %s of %s\n", text_bytes(s->weight_names_bytes).s,
+	       text_bytes(s->weight_names_bytes_max).s);
+}
+
 static void print_work(const Coppice__StatusReply *s)
 {
 	printf("  entries    %s, %s failed\n", text_count(s->entries).s,
@@ -115,9 +125,8 @@ static void print_work(const Coppice__StatusReply *s)
 		printf("  passes     %s of programs, %.1f tokens each, %s each\n",
 		       text_count(s->passes).s, ratio(s->pass_rows, s->passes),
 		       text_duration(s->pass_ns / s->passes).s);
-	if (s->weights_bytes)
-		printf("  weights    %s of %s\n", text_bytes(s->weights_bytes).s,
-		       text_bytes(s->weights_bytes_max).s);
+	if (s->weights_bytes || s->weight_names_bytes)
+		print_weights(s);
 	status_print_memory("  memory     ", s);
 	print_kv_read("KV", s->kv_bytes_read, s->kv_bytes_alone);
 	print_kv_read("decode KV", s->decode_kv_bytes_read, s->decode_kv_bytes_alone);

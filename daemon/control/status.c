@@ -148,11 +148,18 @@ static void status_of_limits(Coppice__StatusReply *to, struct sessions *home,
 
 static void status_of_weights(Coppice__StatusReply *to, struct weights_table *table)
 {
+	const struct weights_config *config;
+
 	if (!table)
 		return;
-	to->has_weights_bytes = to->has_weights_bytes_max = true;
+	config = weights_table_config(table);
+	to->has_weights_bytes = to->has_weights_bytes_max = to->has_reserved_weights_bytes = true;
 	to->weights_bytes = weights_bytes(table);
-	to->weights_bytes_max = weights_bytes_max(table);
+	to->weights_bytes_max = config->memory.bytes;
+	to->reserved_weights_bytes = weights_reserved_bytes(&config->memory);
+	to->has_weight_names_bytes = to->has_weight_names_bytes_max = true;
+	to->weight_names_bytes = weights_names_bytes(table);
+	to->weight_names_bytes_max = config->names.bytes;
 	to->has_memory_bytes = to->has_memory_bytes_max = true;
 	to->memory_bytes = atomic_load(&weights_ledger(table)->all_bytes);
 	to->memory_bytes_max = weights_ledger(table)->max_bytes;

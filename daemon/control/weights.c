@@ -318,7 +318,7 @@ static void list_begin(struct session *s, uint64_t id, const void *message)
 	}
 	list.cursor = n == ROWS_PAGE ? found[n - 1].number : 0;
 	list.weights = pointers;
-	list.bytes_max = weights_bytes_max(s->home->weights);
+	list.bytes_max = weights_table_config(s->home->weights)->memory.bytes;
 	reply.id = id;
 	reply.weights_list = &list;
 	reply_send(s, &reply);

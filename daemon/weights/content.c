@@ -26,6 +26,8 @@ static bool dtype_of(const char *name, enum work_dtype *ret)
 }
 
 #define NAME_BYTES_MAX 255u
+/* Beside its name: what is known of it, and what the heap takes for a name. */
+#define TENSOR_BYTES (sizeof(struct program_tensor) + sizeof(struct weights_digest) + 32u)
 
 /* A matrix or a vector of a type that programs take, with a name that fits a message. */
 static bool is_of_use(const struct safetensors_tensor *t, struct program_tensor *ret)
@@ -152,6 +154,19 @@ static uint32_t count_tensors(const struct part *parts, uint32_t n_parts)
 	for (uint32_t p = 0; p < n_parts; p++)
 		n += parts[p].header.n_tensors;
 	return n;
+}
+
+uint64_t content_names_bytes(const struct part *parts, uint32_t n_parts)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t p = 0; p < n_parts; p++) {
+		const struct safetensors_header *header = &parts[p].header;
+
+		for (uint32_t i = 0; i < header->n_tensors; i++)
+			bytes += strlen(header->tensors[i].name) + TENSOR_BYTES;
+	}
+	return bytes;
 }
 
 int content_make(struct weights_content *content, struct part *parts, uint32_t n_parts,

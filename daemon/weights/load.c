@@ -10,7 +10,11 @@
 #include "spawn.h"
 #include "table.h"
 
+#include "daemon/base/clock.h"
 #include "daemon/base/threads.h"
+#include "daemon/base/units.h"
+
+#include "kernels/arith.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -26,6 +30,9 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#define NS_PER_MS UINT64_C(1000000)
+/* What is of no use is read too, and nobody else loads meanwhile. */
+#define FILES_TIMES 2u
 #define FRESH_NS INT64_C(2000000000) /* file systems tell changes no finer than this */
 
 struct load {
@@ -36,6 +43,7 @@ struct load {
 	uint32_t n_parts;
 	uint32_t part; /* the one whose turn it is */
 	uint64_t headers_bytes; /* so far */
+	uint64_t patience_ns; /* so long it is waited for still; what comes earns more */
 	XXH3_state_t *hash; /* owned: of the tensor that is coming */
 };
 
@@ -95,23 +103,58 @@ static bool is_cancelled(const struct load *l)
 	return atomic_load_explicit(&l->weights->cancelled, memory_order_relaxed);
 }
 
+static uint64_t stall_ns(const struct load *l)
+{
+	return weights_config(l->weights)->stall_ms * NS_PER_MS;
+}
+
+/* So many bytes have come: as long as they may take is waited for anew, up to a stall in all. */
+static void earn_patience(struct load *l, uint64_t bytes)
+{
+	uint64_t rate = weights_config(l->weights)->least_rate;
+	double earned_ns = rate ? (double)bytes / (double)rate * 1e9 : (double)stall_ns(l);
+
+	l->patience_ns = min_u64(l->patience_ns + (uint64_t)earned_ns, stall_ns(l));
+}
+
+/* wait_ms: how long for the last packet. */
+static int say_late(struct load *l, uint64_t wait_ms)
+{
+	uint32_t stall_ms = weights_config(l->weights)->stall_ms;
+
+	if (wait_ms >= stall_ms / 2)
+		return fail(l, -ETIMEDOUT, "Nothing came of the files for %" PRIu64 " ms.",
+			    wait_ms);
+	return fail(l, -ETIMEDOUT,
+		    "The files came at less than %s a second, by %u ms in all (load_least_rate).",
+		    units_size(weights_config(l->weights)->least_rate, 0).text, stall_ms);
+}
+
+/* Until there is a packet, or no patience any more: as poll does, or -errno. */
+static int wait_for_packet(struct load *l, uint64_t wait_ms)
+{
+	struct pollfd p = {.fd = l->process.fd, .events = POLLIN};
+	uint64_t begin_ns = clock_now_ns();
+	int n;
+
+	do
+		n = poll(&p, 1, (int)wait_ms);
+	while (n < 0 && errno == EINTR);
+	l->patience_ns -= min_u64(clock_now_ns() - begin_ns, l->patience_ns);
+	return n < 0 ? -errno : n;
+}
+
 /* 0 once a packet is there to be read. */
 static int await(struct load *l)
 {
-	struct pollfd p = {.fd = l->process.fd, .events = POLLIN};
-	uint32_t stall_ms = weights_config(l->weights)->stall_ms;
-	int n = 0;
+	uint64_t wait_ms = ceil_div_u64(l->patience_ns, NS_PER_MS);
+	int n = is_cancelled(l) ? 0 : wait_for_packet(l, wait_ms);
 
-	if (!is_cancelled(l)) {
-		do
-			n = poll(&p, 1, (int)stall_ms);
-		while (n < 0 && errno == EINTR);
-	}
 	if (is_cancelled(l))
 		return weights_say_cancelled(l->weights);
 	if (n == 0)
-		return fail(l, -ETIMEDOUT, "Nothing came of the files for %u ms.", stall_ms);
-	return n < 0 ? fail(l, -errno, "The loader cannot be waited for: %s.", strerror(errno)) : 0;
+		return say_late(l, wait_ms);
+	return n < 0 ? fail(l, n, "The loader cannot be waited for: %s.", strerror(-n)) : 0;
 }
 
 /* The next packet, which is to be of this kind. */
@@ -147,11 +190,19 @@ static bool is_fresh(const struct loader_file *files, uint32_t n)
 	return false;
 }
 
+static int refuse_bytes(struct load *l, uint64_t bytes)
+{
+	return fail(l, -EDQUOT,
+		    "The files have %s, which is more than %u times what a user's weights may take "
+		    "(domain_weights).",
+		    units_size(bytes, 0).text, FILES_TIMES);
+}
+
 /* 1: they are known, there is nothing to load. */
 static int know_files(struct load *l, const struct loader_file *files, uint32_t n)
 {
 	struct loader_file *copy = malloc(n * sizeof(*copy));
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, domain_bytes = weights_config(l->weights)->memory.domain_bytes;
 
 	l->parts = calloc(n, sizeof(*l->parts));
 	if (!copy || !l->parts) {
@@ -168,6 +219,10 @@ static int know_files(struct load *l, const struct loader_file *files, uint32_t 
 		}
 	}
 	atomic_store_explicit(&l->weights->bytes_all, bytes, memory_order_relaxed);
+	if (bytes / FILES_TIMES > domain_bytes + LOADER_HEADERS_BYTES_MAX) {
+		free(copy);
+		return refuse_bytes(l, bytes);
+	}
 	return weights_are_known(l->weights, copy, n, is_fresh(files, n));
 }
 
@@ -186,6 +241,7 @@ static int hear_files(struct load *l)
 	if (n == 0 || n > LOADER_FILES_MAX ||
 	    bytes != sizeof(packet.head) + n * sizeof(packet.files[0]))
 		return out_of_order(l);
+	l->patience_ns = stall_ns(l);
 	return know_files(l, packet.files, n);
 }
 
@@ -274,6 +330,7 @@ static const uint8_t *slot_of(const struct load *l, const struct loader_message 
 
 static int took(struct load *l, const struct loader_message *piece)
 {
+	earn_patience(l, piece->bytes);
 	atomic_fetch_add_explicit(&l->weights->bytes_done, piece->bytes, memory_order_relaxed);
 	return say(l, &(struct loader_message){.kind = LOADER_TAKEN, .slot = piece->slot});
 }
@@ -297,8 +354,11 @@ static int hear_header(struct load *l)
 static int make_content(struct load *l)
 {
 	uint64_t bytes = 0;
-	int r = content_make(&l->weights->content, l->parts, l->n_parts, &bytes, l->weights->why);
+	int r = weights_take_names(l->weights, content_names_bytes(l->parts, l->n_parts));
 
+	if (r == 0)
+		r = content_make(&l->weights->content, l->parts, l->n_parts, &bytes,
+				 l->weights->why);
 	return r < 0 ? r : weights_take_room(l->weights, bytes);
 }
 
@@ -415,6 +475,8 @@ static int bring(struct load *l)
 static int load_run(struct load *l)
 {
 	int r = loader_spawn(weights_config(l->weights)->loader, l->client_fd, &l->process);
+
+	l->patience_ns = stall_ns(l);
 
 	close(l->client_fd);
 	if (r < 0)

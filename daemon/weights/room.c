@@ -5,11 +5,14 @@
  * is booked under the table's lock first, so that two loads never have the same room; the memory
  * itself is taken and given back outside it, by the threads that load. What nobody refers to goes,
  * the longest unused first: a user's own for the user's limit, anybody's for that of all and for
- * what KV has left.
+ * what KV has left. Of the last tenth a user gets no more than he leaves: whoever comes finds some.
+ *
+ * Names of tensors are heap of the daemon's, which has limits of its own and goes with its weights.
  */
 #include "table.h"
 
 #include "daemon/base/log.h"
+#include "daemon/base/uid.h"
 #include "daemon/base/units.h"
 
 #include "kernels/arith.h"
@@ -19,26 +22,81 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#define RESERVED_PART 10u
 #define IDLE_MAX 32u /* of a domain that nobody refers to: each is looked at under the lock */
 
+/* What there are limits of. */
+enum kind { MEMORY, NAMES };
+
+static const struct weights_max *max_of(const struct weights_table *table, enum kind kind)
+{
+	return kind == MEMORY ? &table->config.memory : &table->config.names;
+}
+
+static uint64_t has(const struct weights *weights, enum kind kind)
+{
+	return kind == MEMORY ? weights->content.bytes + weights->scratch_bytes
+			      : weights->content.names_bytes;
+}
+
 /* Under the lock: booked bytes, of all or of a domain. */
-static uint64_t booked(const struct weights_table *table, const uid_t *domain)
+static uint64_t booked(const struct weights_table *table, enum kind kind, const uid_t *domain)
 {
 	const struct weights *weights;
 	uint64_t bytes = 0;
 
 	TAILQ_FOREACH (weights, &table->all, link)
 		if (!domain || weights->domain == *domain)
-			bytes += weights->content.bytes + weights->scratch_bytes;
+			bytes += has(weights, kind);
 	return bytes;
 }
 
-/* The same, and so many more: would that be beyond the limit? */
-static bool is_beyond(const struct weights_table *table, const uid_t *domain, uint64_t bytes)
+/* The same of what somebody refers to. */
+static uint64_t used(const struct weights_table *table, enum kind kind, const uid_t *domain)
 {
-	uint64_t max = domain ? table->config.domain_max_bytes : table->config.max_bytes;
+	const struct weights *weights;
+	uint64_t bytes = 0;
 
-	return bytes > max || booked(table, domain) > max - bytes;
+	TAILQ_FOREACH (weights, &table->all, link)
+		if (weights->n_refs > 0 && (!domain || weights->domain == *domain))
+			bytes += has(weights, kind);
+	return bytes;
+}
+
+/* Booked, and so many more: would that be beyond the limit? */
+static bool is_beyond(const struct weights_table *table, enum kind kind, const uid_t *domain,
+		      uint64_t bytes)
+{
+	const struct weights_max *max = max_of(table, kind);
+	uint64_t most = domain ? max->domain_bytes : max->bytes;
+
+	return bytes > most || booked(table, kind, domain) > most - bytes;
+}
+
+uint64_t weights_reserved_bytes(const struct weights_max *max)
+{
+	return max->domain_bytes < max->bytes ? max->bytes / RESERVED_PART : 0;
+}
+
+/* With so many more in use, which are within the limit of all: would the user have more of the last
+ * than he leaves? What nobody refers to goes for whoever comes. */
+static bool is_others(const struct weights_table *table, enum kind kind, uid_t domain,
+		      uint64_t bytes)
+{
+	const struct weights_max *max = max_of(table, kind);
+	uint64_t all = used(table, kind, NULL) + bytes, left = max->bytes - all;
+
+	return !uid_is_privileged(domain) && all <= max->bytes &&
+	       left < weights_reserved_bytes(max) && used(table, kind, &domain) + bytes > left;
+}
+
+bool weights_may_be_used(const struct weights *weights)
+{
+	const struct weights_table *table = weights->home;
+
+	return weights->n_refs > 0 ||
+	       (!is_others(table, MEMORY, weights->domain, has(weights, MEMORY)) &&
+		!is_others(table, NAMES, weights->domain, has(weights, NAMES)));
 }
 
 /* Under the lock: what nobody refers to and was used the longest ago, of a domain or of all; it is
@@ -69,20 +127,23 @@ static bool has_too_many_idle(const struct weights_table *table, uid_t domain)
 }
 
 /* Under the lock: whether there is room, or which limit is in the way. */
-static int make_room(const struct weights *weights, uint64_t bytes, struct weights_list *ret_go)
+static int make_room(const struct weights *weights, enum kind kind, uint64_t bytes,
+		     struct weights_list *ret_go)
 {
 	struct weights_table *table = weights->home;
 	const uid_t *domain = &weights->domain;
 	struct weights *idle;
 
-	while ((is_beyond(table, domain, bytes) || has_too_many_idle(table, *domain)) &&
+	while ((is_beyond(table, kind, domain, bytes) || has_too_many_idle(table, *domain)) &&
 	       (idle = idle_take(table, domain)))
 		TAILQ_INSERT_TAIL(ret_go, idle, link);
-	while (is_beyond(table, NULL, bytes) && (idle = idle_take(table, NULL)))
+	while (is_beyond(table, kind, NULL, bytes) && (idle = idle_take(table, NULL)))
 		TAILQ_INSERT_TAIL(ret_go, idle, link);
-	if (is_beyond(table, domain, bytes))
+	if (is_beyond(table, kind, domain, bytes))
 		return -EDQUOT;
-	return is_beyond(table, NULL, bytes) ? -ENOSPC : 0;
+	if (is_beyond(table, kind, NULL, bytes))
+		return -ENOSPC;
+	return is_others(table, kind, *domain, bytes) ? -EUSERS : 0;
 }
 
 /* Out of the table already. */
@@ -136,9 +197,8 @@ static int take_of_ledger(const struct weights *weights, uint64_t bytes,
 	return 0;
 }
 
-/* Books so much in *booking. wait: for what others give back; NULL: not. */
-static int book(struct weights *weights, uint64_t bytes, uint64_t *booking,
-		const struct ledger_wait *wait)
+/* Books so much of the table's in *booking. */
+static int book_of_table(struct weights *weights, enum kind kind, uint64_t bytes, uint64_t *booking)
 {
 	struct weights_table *table = weights->home;
 	struct weights_list go = TAILQ_HEAD_INITIALIZER(go);
@@ -146,7 +206,7 @@ static int book(struct weights *weights, uint64_t bytes, uint64_t *booking,
 	int r;
 
 	pthread_mutex_lock(&table->lock);
-	r = make_room(weights, bytes, &go);
+	r = make_room(weights, kind, bytes, &go);
 	if (r == 0)
 		*booking += bytes;
 	pthread_mutex_unlock(&table->lock);
@@ -154,6 +214,16 @@ static int book(struct weights *weights, uint64_t bytes, uint64_t *booking,
 		TAILQ_REMOVE(&go, idle, link);
 		free_idle(idle);
 	}
+	return r;
+}
+
+/* And of the ledger. wait: for what others give back; NULL: not. */
+static int book(struct weights *weights, uint64_t bytes, uint64_t *booking,
+		const struct ledger_wait *wait)
+{
+	struct weights_table *table = weights->home;
+	int r = book_of_table(weights, MEMORY, bytes, booking);
+
 	if (r < 0)
 		return r;
 	r = take_of_ledger(weights, bytes, wait);
@@ -179,6 +249,16 @@ static int refuse_by_ledger(const struct ledger *ledger, const char *what, uint6
 	return -ENOSPC;
 }
 
+static int refuse_as_others(const struct weights_max *max, const char *what, uint64_t bytes,
+			    const char *key, char why[WEIGHTS_WHY_BYTES])
+{
+	snprintf(why, WEIGHTS_WHY_BYTES,
+		 "%s %s: of the last %s of %s (%s) a user gets no more than he leaves to others.",
+		 what, units_size(bytes, 0).text, units_size(weights_reserved_bytes(max), 0).text,
+		 units_size(max->bytes, 0).text, key);
+	return -ENOSPC;
+}
+
 /* what: the sentence's begin. */
 static int refuse(const struct weights *weights, const char *what, uint64_t bytes, int r,
 		  char why[WEIGHTS_WHY_BYTES])
@@ -187,13 +267,34 @@ static int refuse(const struct weights *weights, const char *what, uint64_t byte
 
 	if (r == -ENOBUFS)
 		return refuse_by_ledger(c->ledger, what, bytes, why);
+	if (r == -EUSERS)
+		return refuse_as_others(&c->memory, what, bytes, "weights", why);
 	const char *whose = r == -EDQUOT ? "a user's weights may take (domain_weights)"
 					 : "all weights may take (weights)";
-	uint64_t limit = r == -EDQUOT ? c->domain_max_bytes : c->max_bytes;
+	uint64_t limit = r == -EDQUOT ? c->memory.domain_bytes : c->memory.bytes;
 
 	snprintf(why, WEIGHTS_WHY_BYTES,
 		 "%s %s, which with what is in use is more than the %s that %s.", what,
 		 units_size(bytes, 0).text, units_size(limit, 0).text, whose);
+	return r;
+}
+
+int weights_take_names(struct weights *weights, uint64_t bytes)
+{
+	static const char what[] = "The names of their tensors take";
+	const struct weights_max *max = &weights->home->config.names;
+	int r = book_of_table(weights, NAMES, bytes, &weights->content.names_bytes);
+
+	if (r == -EUSERS)
+		return refuse_as_others(max, what, bytes, "weight_names", weights->why);
+	if (r < 0)
+		snprintf(weights->why, sizeof(weights->why),
+			 "%s %s of the daemon's memory, which with those in use is more than "
+			 "the %s that names may take %s.",
+			 what, units_size(bytes, 0).text,
+			 units_size(r == -EDQUOT ? max->domain_bytes : max->bytes, 0).text,
+			 r == -EDQUOT ? "of a user's weights (domain_weight_names)"
+				      : "of all weights (weight_names)");
 	return r;
 }
 
@@ -247,12 +348,22 @@ void weights_give_scratch(struct weights *weights, uint64_t bytes)
 	ledger_give(weights->home->config.ledger, LEDGER_WEIGHTS, bytes);
 }
 
-uint64_t weights_bytes(struct weights_table *table)
+static uint64_t booked_now(struct weights_table *table, enum kind kind)
 {
 	uint64_t bytes;
 
 	pthread_mutex_lock(&table->lock);
-	bytes = booked(table, NULL);
+	bytes = booked(table, kind, NULL);
 	pthread_mutex_unlock(&table->lock);
 	return bytes;
+}
+
+uint64_t weights_bytes(struct weights_table *table)
+{
+	return booked_now(table, MEMORY);
+}
+
+uint64_t weights_names_bytes(struct weights_table *table)
+{
+	return booked_now(table, NAMES);
 }

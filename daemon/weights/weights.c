@@ -245,7 +245,7 @@ static bool has_same_files(const struct weights *other, const struct weights *we
 {
 	return other->files && weights_state(other) != WEIGHTS_FAILED &&
 	       !atomic_load(&other->cancelled) && !other->fresh &&
-	       other->n_files == weights->n_files &&
+	       other->n_files == weights->n_files && weights_may_be_used(other) &&
 	       memcmp(other->files, weights->files, other->n_files * sizeof(*other->files)) == 0;
 }
 
@@ -347,7 +347,8 @@ static void strip(struct weights *weights)
 		c->ops->program->weights_free(c->backend, memory);
 	ledger_give(c->ledger, LEDGER_WEIGHTS, weights->content.bytes);
 	pthread_mutex_lock(&table->lock);
-	weights->content.bytes = 0;
+	content_done(&weights->content);
+	weights->content.bytes = weights->content.names_bytes = 0;
 	pthread_mutex_unlock(&table->lock);
 }
 
@@ -409,9 +410,9 @@ uint32_t weights_rows(struct weights_table *table, uint64_t after, struct weight
 	return i;
 }
 
-uint64_t weights_bytes_max(const struct weights_table *table)
+const struct weights_config *weights_table_config(const struct weights_table *table)
 {
-	return table->config.max_bytes;
+	return &table->config;
 }
 
 const struct ledger *weights_ledger(const struct weights_table *table)

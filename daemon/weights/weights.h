@@ -41,6 +41,7 @@ struct weights_content {
 	struct weights_digest digest; /* of all of them */
 	struct backend_weights *memory; /* owned */
 	uint64_t bytes; /* of memory, as the backend takes it */
+	uint64_t names_bytes; /* of heap, for all tensors of the files */
 };
 
 struct weights {
@@ -71,16 +72,24 @@ struct weights {
 };
 TAILQ_HEAD(weights_list, weights);
 
+/* Of all, and of a user. Where the first is more, its last part is for users who have little. */
+struct weights_max {
+	uint64_t bytes, domain_bytes;
+};
+
 struct weights_config {
 	const struct backend_ops *ops;
 	struct backend *backend; /* borrowed */
 	struct ledger *ledger; /* borrowed: what they have together with KV; NULL: no account */
 	const char *loader; /* path of coppiced */
-	uint64_t max_bytes, domain_max_bytes; /* of all, and of a user's */
+	struct weights_max memory, names;
 	/* loaders at a time, those that hang among them; root and the daemon's user have as many as
 	 * any beside all */
 	uint32_t max_loads, domain_max_loads;
-	uint32_t stall_ms; /* a loader of which nothing comes for so long is ended */
+	/* a loader of which nothing comes for so long is ended, or, for as long in all, less than
+	 * so much a second; 0: that is as it comes */
+	uint32_t stall_ms;
+	uint64_t least_rate;
 };
 
 struct weights_table;
@@ -129,7 +138,10 @@ uint32_t weights_rows(struct weights_table *table, uint64_t after, struct weight
 
 /* Of all, that is held, and that may be. */
 uint64_t weights_bytes(struct weights_table *table);
-uint64_t weights_bytes_max(const struct weights_table *table);
+uint64_t weights_names_bytes(struct weights_table *table);
+const struct weights_config *weights_table_config(const struct weights_table *table);
+/* The last of what all may have, of which a user gets no more than he leaves. */
+uint64_t weights_reserved_bytes(const struct weights_max *max);
 /* NULL: there is none. */
 const struct ledger *weights_ledger(const struct weights_table *table);
 

@@ -18,7 +18,7 @@ if(TARGET coppice_daemon)
 		LIBS coppice_daemon LABELS unit tsan)
 endif()
 if(TARGET coppiced)
-	foreach(name ledger_wait weights weights_loader)
+	foreach(name ledger_wait weights weights_loader weights_shares)
 		coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c unit/weights_fixture.c
 			LIBS coppice_daemon ARGS $<TARGET_FILE:coppiced> LABELS unit tsan)
 		add_dependencies(${name}_test coppiced)

@@ -24,7 +24,7 @@ static char folder[] = "/tmp/coppice-weights-XXXXXX";
 
 _Atomic int fixture_n_memories, fixture_lend;
 struct ledger *fixture_ledger;
-uint64_t fixture_grain = 1;
+uint64_t fixture_grain = 1, fixture_least_rate, fixture_names_bytes = 64 * MIB;
 
 static int memory_new(struct backend *b, uint64_t bytes, struct backend_weights **ret)
 {
@@ -73,11 +73,13 @@ struct weights_table *fixture_table_of(const char *loader, uint64_t max_bytes, u
 	const struct weights_config config = {.ops = &ops,
 					      .ledger = fixture_ledger,
 					      .loader = loader,
-					      .max_bytes = max_bytes,
-					      .domain_max_bytes = max_bytes / 4 * 3,
+					      .memory = {max_bytes, max_bytes / 4 * 3},
+					      .names = {fixture_names_bytes,
+							fixture_names_bytes / 2},
 					      .max_loads = 8,
 					      .domain_max_loads = 2,
-					      .stall_ms = stall_ms};
+					      .stall_ms = stall_ms,
+					      .least_rate = fixture_least_rate};
 	struct weights_table *table;
 
 	program_ops.weights_grain = fixture_grain;

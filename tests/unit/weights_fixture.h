@@ -24,6 +24,9 @@ struct backend_weights {
 
 extern const char *fixture_coppiced; /* its path */
 extern uint64_t fixture_grain; /* of memory, of tables to come; 1 at first */
+extern uint64_t fixture_least_rate; /* of a load, the same; 0 at first */
+/* Of names, the same, half of it for a user; 64 MiB at first. */
+extern uint64_t fixture_names_bytes;
 extern struct ledger *fixture_ledger; /* of tables to come; NULL: none */
 /* How lending goes; below 0: it fails so. */
 extern _Atomic int fixture_lend;

@@ -135,6 +135,23 @@ static void lie_pieces(const char *lie)
 	lie_send(&m, sizeof(m));
 }
 
+/* Piece by piece of eight bytes each, for ever: none takes as long as a stall. */
+static _Noreturn void trickle(void)
+{
+	uint8_t *slots = mmap(NULL, LOADER_SLOTS_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
+			      LOADER_SLOTS_FD, 0);
+	struct loader_message m = {.kind = LOADER_PIECE, .bytes = 8}, heard;
+	uint64_t n = 1 << 20;
+
+	lie_files(1, 8 + n + 28);
+	memcpy(slots, &n, sizeof(n));
+	for (;; m.offset += m.bytes) {
+		lie_send(&m, sizeof(m));
+		(void)recv(LOADER_DAEMON_FD, &heard, sizeof(heard), 0);
+		usleep(20000);
+	}
+}
+
 static void await_go(void)
 {
 	while (access(getenv("COPPICE_TEST_GO"), F_OK) != 0)
@@ -200,6 +217,8 @@ static int lie_run(const char *lie)
 		pause();
 	if (!strcmp(lie, "nonsense"))
 		lie_send(&(struct loader_message){.kind = 77}, sizeof(struct loader_message));
+	if (!strcmp(lie, "trickle"))
+		trickle();
 	lie_files(!strcmp(lie, "no files") ? 0 : 1 + !strcmp(lie, "many files"),
 		  8 + strlen(FIXTURE_HEADER) + 28);
 	(void)recv(LOADER_DAEMON_FD, &heard, sizeof(heard), 0);
@@ -239,6 +258,18 @@ static void a_loader_that_lies_fails_nobody_but_its_client(void **state)
 	}
 	weights_table_free(table);
 	assert_int_equal(fixture_n_memories, 0);
+}
+
+static void a_load_that_only_trickles_ends(void **state)
+{
+	struct weights_table *table;
+
+	(void)state;
+	fixture_least_rate = 1000;
+	table = fixture_table_of("/proc/self/exe", 64 * MIB, 1000);
+	fixture_least_rate = 0;
+	fixture_expect_failure(open_as(table, "trickle"), -ETIMEDOUT, "(load_least_rate)");
+	weights_table_free(table);
 }
 
 static void a_loader_has_no_signals_of_the_daemons(void **state)
@@ -296,6 +327,7 @@ static int run(void)
 		cmocka_unit_test(a_file_that_changes_while_it_is_read_is_told),
 		cmocka_unit_test(a_file_that_is_cut_off_while_it_is_read_is_told),
 		cmocka_unit_test(a_loader_that_lies_fails_nobody_but_its_client),
+		cmocka_unit_test(a_load_that_only_trickles_ends),
 		cmocka_unit_test(a_loader_has_no_signals_of_the_daemons),
 		cmocka_unit_test(who_stands_for_weights_may_have_others_stand_for_it),
 	};
