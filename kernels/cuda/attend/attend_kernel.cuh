@@ -89,78 +89,147 @@ __device__ inline void compute_align(struct ring<T::slots> &at, uint32_t base, u
 }
 
 #ifdef WGMMA
-/* Is all of it there? */
+/* Half a wide tile further. */
+template <uint32_t SLOTS> __device__ inline struct ring<SLOTS> next_half(struct ring<SLOTS> at) {
+	at.slot += HALF_KV_TILES;
+	if (at.slot == SLOTS)
+		return (struct ring<SLOTS>){0, at.parity ^ 1};
+	return at;
+}
+
+/* Is all of half a wide tile there? */
 template <typename T>
-__device__ inline bool wide_tile_there(const struct ring<T::slots> &at, uint32_t base)
+__device__ inline bool half_there(const struct ring<T::slots> &at, uint32_t base)
 {
-	static_assert(DEVICE_WIDE_KV_TILES == 4, "barriers_test asks for so many");
+	static_assert(HALF_KV_TILES == 2, "barriers_test asks for so many");
 	return barriers_test(base + layout<T>::full + at.slot * 8, at.parity);
 }
 
 template <typename T>
-__device__ inline void wait_wide_tile(const struct ring<T::slots> &at, uint32_t base)
+__device__ inline void wait_half(const struct ring<T::slots> &at, uint32_t base)
 {
 	typedef layout<T> in;
 
 #pragma unroll
-	for (uint32_t j = 0; j < DEVICE_WIDE_KV_TILES; j++)
+	for (uint32_t j = 0; j < HALF_KV_TILES; j++)
 		barrier_wait(base + in::full + (at.slot + j) * 8, at.parity);
 }
 
 template <typename T>
-__device__ inline void pass_wide_tile(const struct ring<T::slots> &at, uint32_t base, uint32_t lane)
+__device__ inline void pass_half(const struct ring<T::slots> &at, uint32_t base, uint32_t lane)
 {
 	__syncwarp();
-	if (lane < DEVICE_WIDE_KV_TILES)
+	if (lane < HALF_KV_TILES)
 		barrier_arrive(base + layout<T>::empty + (at.slot + lane) * 8);
 }
 
+/* Two halves of a run. */
+template <typename T> struct run_at {
+	uint32_t base; /* of shared memory */
+	const struct device_kv_tile *metas; /* of the ring */
+	struct ring<T::slots> now, next;
+
+	__device__ void step()
+	{
+		now = next;
+		next = next_half(next);
+	}
+};
+
 /*
- * A run of n wide tiles. The products of a tile's values and of the next one's keys go one behind
- * the other; while weights are made between them, the other warp group has the tensor cores. The
- * values' come first: the tile's place is free then. Whether the next one is there is asked long
- * before the answer is needed. Nothing is under way from one time round to the next, which the
- * compiler would put one after the other.
+ * Of a run: the products of the keys of the half at next and of the values of the one at now, whose
+ * weights are p, go one behind the other; while the latter are made, so are the next one's weights.
+ * Whether the half behind it is there is asked long before the answer is needed (there, both
+ * times), if there is one. Nothing is under way when this returns: the compiler puts products that
+ * are from one time round a loop to the next one after the other.
  */
+template <typename T>
+__device__ inline void fold_half(const struct device_attend &a, const struct warp_tile &w,
+				 const struct run_at<T> &run, bool more, bool &there,
+				 struct warp_state<T> &s, const half_weights &p,
+				 half_weights &ret_p)
+{
+	half_scores scores;
+	float sum[2];
+
+	if (!there)
+		wait_half<T>(run.next, run.base);
+	start_scores<T>(s, run.base + run.next.slot * T::kv_tile_bytes, scores);
+	start_values<T>(s, p, run.base + run.now.slot * T::kv_tile_bytes);
+	wgmma_wait<1>();
+	registers_fence(scores);
+	there = more && half_there<T>(next_half(run.next), run.base);
+	mask_half<T>(a, w, scores, run.metas, run.next.slot);
+	weigh_half<T>(a, scores, s, sum, ret_p);
+	/* a branch that hangs on all weights: else the compiler would wait before them */
+	if (weights_amiss(sum)) {
+		wgmma_wait<0>();
+		registers_fence(s.o);
+		weigh_anew<T>(a, scores, s, sum, ret_p);
+	}
+	wgmma_wait<0>();
+	registers_fence(s.o);
+	pass_half<T>(run.now, run.base, threadIdx.x % 32);
+	s.sum[0] += sum[0];
+	s.sum[1] += sum[1];
+}
+
+/* The first half of a run. */
+template <typename T>
+__device__ inline void begin_run(const struct device_attend &a, const struct warp_tile &w,
+				 const struct run_at<T> &run, struct warp_state<T> &s,
+				 half_weights &ret_p)
+{
+	half_scores scores;
+	float sum[2];
+
+	wait_half<T>(run.now, run.base);
+	start_scores<T>(s, run.base + run.now.slot * T::kv_tile_bytes, scores);
+	wgmma_wait<0>();
+	registers_fence(scores);
+	mask_half<T>(a, w, scores, run.metas, run.now.slot);
+	weigh_anew<T>(a, scores, s, sum, ret_p);
+	s.sum[0] += sum[0];
+	s.sum[1] += sum[1];
+}
+
+/* A run of n wide tiles, half by half. */
 template <typename T>
 __device__ inline void fold_run(const struct device_attend &a, const struct warp_tile &w,
 				struct ring<T::slots> &at, char *shared, uint32_t n,
 				struct warp_state<T> &s)
 {
-	typedef layout<T> in;
-	const struct device_kv_tile *metas = (const struct device_kv_tile *)(shared + in::metas);
-	uint32_t lane = threadIdx.x % 32, base = shared_address(shared);
-	uint32_t rows = base + in::rows + w.block / 4 * 4 * T::rows_stride;
-	wide_scores scores;
+	uint32_t base = shared_address(shared);
+	struct run_at<T> run = {
+		base, (const struct device_kv_tile *)(shared + layout<T>::metas), at, next_half(at)
+	};
+	half_weights first, second;
+	bool there = false;
 
-	wait_wide_tile<T>(at, base);
-	start_scores<T>(rows, base + at.slot * T::kv_tile_bytes, scores);
+	begin_run<T>(a, w, run, s, first);
+	for (;;) {
+		fold_half<T>(a, w, run, n > 1, there, s, first, second);
+		run.step();
+		if (--n == 0)
+			break;
+		fold_half<T>(a, w, run, true, there, s, second, first);
+		run.step();
+	}
+	start_values<T>(s, second, base + run.now.slot * T::kv_tile_bytes);
 	wgmma_wait<0>();
-	registers_fence(scores);
-	do {
-		struct ring<T::slots> now = at;
-		wide_weights p;
-		bool there;
+	registers_fence(s.o);
+	pass_half<T>(run.now, base, threadIdx.x % 32);
+	at = run.next;
+}
 
-		at = next_wide_tile(at);
-		there = n == 1 || wide_tile_there<T>(at, base);
-		weigh_wide<T>(a, w, scores, metas + now.slot, s, p);
-		if (!there)
-			wait_wide_tile<T>(at, base);
-		start_values<T>(s, p, base + now.slot * T::kv_tile_bytes);
-		if (n > 1) {
-			start_scores<T>(rows, base + at.slot * T::kv_tile_bytes, scores);
-			wgmma_wait<1>();
-		} else {
-			wgmma_wait<0>();
-		}
-		registers_fence(s.o);
-		pass_wide_tile<T>(now, base, lane);
-		wgmma_wait<0>();
-		registers_fence(scores);
-	} while (--n);
-	/* whose registers were the scores' */
-	load_q<T>(s.rows, lane, s);
+/* Passes a run of n wide tiles, which others fold. */
+template <typename T>
+__device__ inline void pass_run(struct ring<T::slots> &at, uint32_t base, uint32_t n)
+{
+	for (n *= 2; n; n--, at = next_half(at)) {
+		wait_half<T>(at, base);
+		pass_half<T>(at, base, threadIdx.x % 32);
+	}
 }
 
 /* The run that begins here: returns how many KV tiles it has. */
@@ -172,15 +241,10 @@ __device__ inline uint32_t compute_run_of(const struct device_attend &a, const s
 {
 	uint32_t run = meta->run, base = shared_address(shared);
 
-	if (meta->warps >> threadIdx.x / 32 & 1) {
+	if (meta->warps >> threadIdx.x / 32 & 1)
 		fold_run<T>(a, w, at, shared, run, s);
-		return run * DEVICE_WIDE_KV_TILES;
-	}
-	for (uint32_t i = 0; i < run; i++) {
-		wait_wide_tile<T>(at, base);
-		pass_wide_tile<T>(at, base, threadIdx.x % 32);
-		at = next_wide_tile(at);
-	}
+	else
+		pass_run<T>(at, base, run);
 	return run * DEVICE_WIDE_KV_TILES;
 }
 #endif
@@ -229,7 +293,6 @@ __device__ inline void compute_work_tile(const struct device_attend &a, const st
 	typedef layout<T> in;
 	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, base = shared_address(shared);
 	struct warp_tile w = {work.work_tile, work.head};
-	bool wide = w.work_tile.flags & DEVICE_WORK_TILE_WIDE;
 	struct warp_state<T> s;
 
 	if (index == 0)
@@ -241,23 +304,21 @@ __device__ inline void compute_work_tile(const struct device_attend &a, const st
 	clear_state(s);
 	if (index == 0) {
 		copy_wait();
-		fence_async();
 		named_barrier(COMPUTE_BARRIER, DEVICE_WARPS * 32);
 	} else {
 		barrier_wait(base + in::rows_full, (index - 1) & 1);
-		fence_async();
 	}
 	load_q<T>(base + in::rows + w.block * T::rows_stride, lane, s);
-	if (w.n_splits == 1 && T::keeps_q && !wide)
+	if (w.n_splits == 1 && T::keeps_q)
 		pass_slot(base + in::rows_empty, lane);
-	if (wide)
+	if (w.work_tile.flags & DEVICE_WORK_TILE_WIDE)
 		compute_align<T>(at, base, lane);
 	CLOCK_MARK(a, CLOCK_Q, 0);
 	compute_kv_tiles<T>(a, w, at, shared, s);
 	CLOCK_MARK(a, CLOCK_FOLDED, 0);
 	sum_quads(s);
 	if (w.n_splits == 1) {
-		if (!T::keeps_q || wide)
+		if (!T::keeps_q)
 			pass_slot(base + in::rows_empty, lane);
 		finish_alone<T>(a, w, lane, s);
 		return;

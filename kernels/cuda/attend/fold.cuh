@@ -290,36 +290,36 @@ __device__ inline void fold_kv_tile(const struct device_attend &a, const struct 
 }
 
 #ifdef WGMMA
-#define WIDE_TILE_BLOCKS (DEVICE_WIDE_KV_TILES * DEVICE_KV_TILE_BLOCKS)
+#define HALF_KV_TILES (DEVICE_WIDE_KV_TILES / 2)
+#define HALF_BLOCKS (HALF_KV_TILES * DEVICE_KV_TILE_BLOCKS)
 
-typedef float wide_scores[WIDE_TILE_BLOCKS][4];
-typedef uint32_t wide_weights[WIDE_TILE_BLOCKS / 2][4];
+/* Of half a wide tile. */
+typedef float half_scores[HALF_BLOCKS][4];
+typedef uint32_t half_weights[HALF_BLOCKS / 2][4];
 
-/* Where columns 16 k and on of keys begin, and of Q. */
+/* Where columns 16 k and on of keys begin. */
 template <typename T> __device__ constexpr uint32_t key_step(uint32_t k)
 {
 	return kv_chunk_offset(T::qk, 0, 2 * k);
 }
 
-/* Scores of a warp group's rows, whose Q begins at that shared address, and of the wide tile at the
- * other; started. */
+/* Scores of half a wide tile, which begins at the shared address; started. */
 template <typename T>
-__device__ inline void start_scores(uint32_t rows, uint32_t at, wide_scores &scores)
+__device__ inline void start_scores(const struct warp_state<T> &s, uint32_t at, half_scores &scores)
 {
-	uint64_t q = wgmma_matrix<kv_atom_values(T::qk)>(uniform(rows), 16, T::rows_stride / 2);
 	uint64_t keys = wgmma_matrix<kv_atom_values(T::qk)>(uniform(at), 16, T::kv_block_bytes);
 
 	wgmma_begin();
 #pragma unroll
 	for (uint32_t k = 0; k < T::qk / 16; k++)
-		T::dtype::multiply_shared(scores, wgmma_behind(q, key_step<T>(k)),
-					  wgmma_behind(keys, key_step<T>(k)), k != 0);
+		T::dtype::template multiply_wide<0>(scores, s.q[k],
+						    wgmma_behind(keys, key_step<T>(k)), k != 0);
 	wgmma_commit();
 }
 
-/* Weights times values of the wide tile at that shared address; started. */
+/* Weights times values of the half at that shared address; started. */
 template <typename T>
-__device__ inline void start_values(struct warp_state<T> &s, const wide_weights &p, uint32_t at)
+__device__ inline void start_values(struct warp_state<T> &s, const half_weights &p, uint32_t at)
 {
 	constexpr uint32_t kv_block_bytes = T::kv_block_bytes;
 	uint64_t values = wgmma_matrix<kv_atom_values(T::v)>(uniform(at) + T::key_bytes,
@@ -327,44 +327,60 @@ __device__ inline void start_values(struct warp_state<T> &s, const wide_weights 
 
 	wgmma_begin();
 #pragma unroll
-	for (uint32_t t = 0; t < WIDE_TILE_BLOCKS / 2; t++)
+	for (uint32_t t = 0; t < HALF_BLOCKS / 2; t++)
 		T::dtype::template multiply_wide<1>(s.o, p[t],
 						    wgmma_behind(values, t * 2 * kv_block_bytes),
 						    true);
 	wgmma_commit();
 }
 
-/*
- * From scores of a wide tile to weights. Where all rows have a maximum it is near enough as long as
- * its weights together are not too many: so the sums are looked at, not the scores, and no weight
- * waits for a maximum. Else, and where the sums are too large, it is raised, and the weights are
- * made anew.
- */
+/* Of the half whose first KV tile is in that slot: what rows do not see scores -inf. */
 template <typename T>
-__device__ inline void weigh_wide(const struct device_attend &a, const struct warp_tile &w,
-				  wide_scores &scores, const struct device_kv_tile *metas,
-				  struct warp_state<T> &s, wide_weights &p)
+__device__ inline void mask_half(const struct device_attend &a, const struct warp_tile &w,
+				 half_scores &scores, const struct device_kv_tile *metas,
+				 uint32_t slot)
 {
-	float low[2], sum[2];
-	bool raise;
+	const struct device_kv_tile *wide =
+		metas + slot / DEVICE_WIDE_KV_TILES * DEVICE_WIDE_KV_TILES;
 
 	change_scores<T>(scores, a.shape.scale_log2);
-	if (!(metas->plain_wide >> threadIdx.x / 32 & 1))
-		mask_kv_blocks(scores, metas, w);
-	raise = __any_sync(~0u, s.max[0] == -INFINITY || s.max[1] == -INFINITY);
-	do {
-		if (raise)
-			raise_max<T>(s, scores, a.shape.scale_log2);
-		low[0] = max_or_zero(s.max[0]);
-		low[1] = max_or_zero(s.max[1]);
-		sum[0] = sum[1] = 0;
+	if (!(wide->plain_wide >> threadIdx.x / 32 & 1))
+		mask_kv_blocks(scores, metas + slot, w);
+}
+
+/* Less than any maximum that is a number. */
+#define NO_MAX -1e30f
+
+/* Makes weights of scores by the maxima that the rows have, for which none of them waits. A row
+ * that has none yet gets weights beyond all bounds for whatever it sees. */
+template <typename T>
+__device__ inline void weigh_half(const struct device_attend &a, const half_scores &scores,
+				  const struct warp_state<T> &s, float (&sum)[2], half_weights &p)
+{
+	const float low[2] = {fmaxf(s.max[0], NO_MAX), fmaxf(s.max[1], NO_MAX)};
+
+	sum[0] = sum[1] = 0;
 #pragma unroll
-		for (uint32_t t = 0; t < WIDE_TILE_BLOCKS / 2; t++)
-			weigh<T>(scores, 2 * t, a.shape.scale_log2, low, sum, p[t]);
-		raise = __any_sync(~0u, sum[0] > MOST_WEIGHTS || sum[1] > MOST_WEIGHTS);
-	} while (raise);
-	s.sum[0] += sum[0];
-	s.sum[1] += sum[1];
+	for (uint32_t t = 0; t < HALF_BLOCKS / 2; t++)
+		weigh<T>(scores, 2 * t, a.shape.scale_log2, low, sum, p[t]);
+}
+
+/* Some row has weights that are too many, or are no numbers: its maximum may have to be raised. */
+__device__ inline bool weights_amiss(const float (&sum)[2])
+{
+	return __any_sync(~0u, !(sum[0] <= MOST_WEIGHTS && sum[1] <= MOST_WEIGHTS));
+}
+
+/* The same, the maxima raised where need be; nothing is under way. */
+template <typename T>
+__device__ inline void weigh_anew(const struct device_attend &a, const half_scores &scores,
+				  struct warp_state<T> &s, float (&sum)[2], half_weights &p)
+{
+	do {
+		raise_max<T>(s, scores, a.shape.scale_log2);
+		weigh_half<T>(a, scores, s, sum, p);
+		/* what is no number stays so */
+	} while (__any_sync(~0u, sum[0] > MOST_WEIGHTS || sum[1] > MOST_WEIGHTS));
 }
 #endif
 #endif

@@ -62,17 +62,15 @@ __device__ inline bool barrier_test(uint32_t barrier, uint32_t parity)
 }
 
 #if __CUDA_ARCH__ >= 900
-/* The same of four barriers, one behind the other: asked one by one, each takes as long. */
+/* The same of two barriers, one behind the other: asked one by one, each takes as long. */
 __device__ inline bool barriers_test(uint32_t barrier, uint32_t parity)
 {
 	uint32_t done;
 
-	asm volatile("{ .reg .pred p, q, r, s;"
+	asm volatile("{ .reg .pred p, q;"
 		     "mbarrier.test_wait.parity.shared.b64 p, [%1], %2;"
 		     "mbarrier.test_wait.parity.shared.b64 q, [%1 + 8], %2;"
-		     "mbarrier.test_wait.parity.shared.b64 r, [%1 + 16], %2;"
-		     "mbarrier.test_wait.parity.shared.b64 s, [%1 + 24], %2;"
-		     "and.pred p, p, q; and.pred r, r, s; and.pred p, p, r;"
+		     "and.pred p, p, q;"
 		     "selp.u32 %0, 1, 0, p; }"
 		     : "=r"(done)
 		     : "r"(barrier), "r"(parity)
