@@ -2,9 +2,8 @@
  * layout.cuh - what lies where in a block's shared memory, and who the block's warps are.
  *
  *   ring    KV tiles on their way from memory to the warps that compute, each with its meta
- *   rows    a part for each warp: Q of row block w on the way in, and as long as wide tiles read it
- *           there, 8 rows as the pool has those of keys; where several warps share a row block 64
- *           columns of warp w's sums on the way out: who writes them is past its Q
+ *   rows    a part for each warp: Q of row block w on the way in; where several warps share a row
+ *           block 64 columns of warp w's sums on the way out: who writes them is past its Q
  *   sums    of each warp's rows, when a work tile ends; before it begins, where Q of its
  *           tokens lies
  *   work    what entry comes next, from the fetching warp to all others
@@ -109,16 +108,7 @@ template <uint32_t SLOTS> struct ring {
 	}
 };
 
-template <uint32_t SLOTS>
-__device__ inline struct ring<SLOTS> next_wide_tile(struct ring<SLOTS> at) {
-	at.slot += DEVICE_WIDE_KV_TILES;
-	if (at.slot == SLOTS)
-		return (struct ring<SLOTS>){0, at.parity ^ 1};
-	return at;
-}
-
 /* The same of entries of work. */
-typedef struct ring<WORK_SLOTS>
-	work_ring;
+typedef struct ring<WORK_SLOTS> work_ring;
 
 #endif

@@ -14,8 +14,8 @@
  *      192   6 KB     7    4               96   48          shared       no
  *      256   8 KB     5    3               128  64          shared       no
  *
- * A wide tile needs 64 registers for scores and 32 for weights beside O; Q is read from shared
- * memory then.
+ * A wide tile is folded by halves: it needs 32 registers for one's scores and 32 for two's weights
+ * beside O and Q.
  */
 #ifndef COPPICE_CUDA_TRAITS_CUH
 #define COPPICE_CUDA_TRAITS_CUH

@@ -316,19 +316,7 @@ __device__ inline uint32_t uniform(uint32_t x)
 			     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), \
 			       "r"((uint32_t)add), "n"(TRANSPOSED)); \
 	}
-/* The same with a (64 x 16) in shared memory, too; values of a row of a lie side by side there, and
- * those of a column of b. */
-#define WGMMA_SHARED(TYPE) \
-	__device__ static void multiply_shared(float(&d)[16][4], uint64_t a, uint64_t b, bool add) \
-	{ \
-		asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; " \
-			     "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE \
-			     " {" WGMMA_64 "}, %64, %65, p, 1, 1, 0, 0; }" \
-			     : WGMMA_D16(0), WGMMA_D16(4), WGMMA_D16(8), WGMMA_D16(12) \
-			     : "l"(a), "l"(b), "r"((uint32_t)add)); \
-	}
 #define WGMMA_DEFINE(TYPE) \
-	WGMMA_SHARED(TYPE) \
 	WGMMA_OVERLOAD(TYPE, 128, WGMMA_64, "%64,%65,%66,%67", "%68", "%69", "%70", WGMMA_D16(0), \
 		       WGMMA_D16(4), WGMMA_D16(8), WGMMA_D16(12)) \
 	WGMMA_OVERLOAD(TYPE, 96, WGMMA_48, "%48,%49,%50,%51", "%52", "%53", "%54", WGMMA_D16(0), \
