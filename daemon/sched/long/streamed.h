@@ -58,7 +58,7 @@ struct streamed_choice {
 	bool made; /* blocks were chosen; else all are seen */
 	bool appended; /* the rows' K and V are in their pages */
 	uint32_t block_tokens, n_blocks, n_words;
-	uint64_t *kept; /* owned, bits: of each KV head, then of any, then of all */
+	uint64_t *kept; /* owned, bits: of each KV head, then of any */
 	const float *mass; /* the backend's: of the estimate before */
 	double *masses; /* owned: a KV head's */
 	uint32_t kept_room, masses_room;

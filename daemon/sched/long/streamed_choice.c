@@ -67,7 +67,7 @@ static int reserve(struct streamed *p)
 	struct streamed_choice *c = &p->choice;
 	uint32_t n_heads = p->model->shape.n_kv_heads;
 
-	if (GROW(c->kept, c->kept_room, (n_heads + 2) * c->n_words) < 0 ||
+	if (GROW(c->kept, c->kept_room, (n_heads + 1) * c->n_words) < 0 ||
 	    GROW(c->masses, c->masses_room, c->n_blocks) < 0)
 		return -ENOMEM;
 	return 0;
@@ -123,19 +123,16 @@ static int choose_head(struct streamed *p, uint32_t head, uint32_t n_ranges,
 			     ret);
 }
 
-/* Bits of those blocks that any head has, and that all have. */
+/* Bits of those blocks that any head has. */
 static void join_heads(struct streamed *p)
 {
 	uint32_t n_heads = p->model->shape.n_kv_heads, n = p->choice.n_words;
-	uint64_t *any = p->choice.kept + (size_t)n_heads * n, *all = any + n;
+	uint64_t *any = p->choice.kept + (size_t)n_heads * n;
 
 	memcpy(any, p->choice.kept, n * sizeof(*any));
-	memcpy(all, p->choice.kept, n * sizeof(*all));
 	for (uint32_t head = 1; head < n_heads; head++)
-		for (uint32_t i = 0; i < n; i++) {
+		for (uint32_t i = 0; i < n; i++)
 			any[i] |= choice_bits(p, head)[i];
-			all[i] &= choice_bits(p, head)[i];
-		}
 }
 
 /* Of a slice that begins there: rows before the first that the estimate can take. */

@@ -59,8 +59,7 @@ static inline uint32_t streamed_tokens(const struct gather *g, uint32_t begin, u
 	return n;
 }
 
-/* Bits of a KV head's blocks; head n_kv_heads: of those that any has, n_kv_heads + 1: that all
- * have. */
+/* Bits of a KV head's blocks; head n_kv_heads: of those that any has. */
 static inline const uint64_t *choice_bits(const struct streamed *p, uint32_t head)
 {
 	return p->choice.kept + (size_t)head * p->choice.n_words;
