@@ -20,6 +20,7 @@
 #define PAGE_TOKENS 32u
 #define LAYERS 3u
 #define LONG_NS UINT64_C(5000000)
+#define COUNTED_ROWS 64u
 
 static struct pool pool = {.bytes = 1024 * MIB, .extent_bytes = 64 * MIB, .n_extents = 16};
 static const struct work_shape shape = {LAYERS,	   8,	       8, 128, PAGE_TOKENS,
@@ -346,6 +347,43 @@ static void test_copies_in_a_row_are_described(void **state)
 	assert_described(none, 2, false);
 }
 
+/* What the tables of so many rows take lies within what was counted for them. */
+static void assert_counted(const struct decode *d, uint32_t n_rows, struct placement place)
+{
+	static char host[32 << 10];
+	const struct backend_io io = {.q = 1 << 20, .o = 3 << 20};
+	struct work_row rows[COUNTED_ROWS] = {0};
+	uint32_t owner[COUNTED_ROWS] = {0};
+	const struct work_list list = {.rows = rows, .n_rows = n_rows};
+	const struct backend_job job = {.shape = &shape,
+					.tree = &d->tree,
+					.list = &list,
+					.io = &io,
+					.owner = place.met ? owner : NULL};
+	const struct batch_need need = {.place = place};
+	struct queue_buffer device = {0};
+	struct batch_frame frame = {.host.at = host, .device = &device};
+	struct upload u = {.frame = &frame};
+	size_t host_bytes = 0, device_bytes = 0;
+	struct tables t;
+
+	tables_count(&job, &need, &host_bytes, &device_bytes);
+	assert_true(host_bytes <= sizeof(host));
+	tables_make(&u, &job, &place, &t);
+	assert_in_range(u.host_used, 1, host_bytes);
+	assert_in_range(u.device_used, 1, device_bytes);
+}
+
+static void test_tables_lie_in_what_is_counted_for_them(void **state)
+{
+	for (uint32_t n = 1; n <= COUNTED_ROWS; n++) {
+		assert_counted(*state, n, (struct placement){0});
+		assert_counted(*state, n, (struct placement){.stage_q = true});
+		assert_counted(*state, n, (struct placement){.stage_o = true});
+		assert_counted(*state, n, (struct placement){.stage_q = true, .met = true});
+	}
+}
+
 /* One more at once now and then, and anything in between. */
 static void test_any_steps_are_done_once(void **state)
 {
@@ -433,6 +471,7 @@ int main(void)
 		TEST(test_a_batch_has_the_device_a_while_after_it_has_begun),
 		TEST(test_what_comes_across_the_bus_takes_longer),
 		TEST(test_copies_in_a_row_are_described),
+		TEST(test_tables_lie_in_what_is_counted_for_them),
 		TEST(test_any_steps_are_done_once),
 		cmocka_unit_test_setup_teardown(test_a_plan_made_ahead_is_for_all_rows_or_none,
 						setup, teardown),

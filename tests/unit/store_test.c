@@ -414,6 +414,21 @@ static void test_a_store_that_cannot_be_made_is_none(void **state)
 	assert_int_equal(store_new(&config, &f.store), -EINVAL);
 }
 
+/* Under ASan nothing of it is left. */
+static void test_a_store_goes_with_models_that_are_open(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	fixture_model(&f, "other", 4, 200);
+	fixture_leave(&f, "abcdefgh");
+	assert_int_equal(fixture_stats(&f).n_models, 2);
+	fixture_check(&f);
+	store_free(f.store);
+	assert_int_equal(f.n_committed, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -432,6 +447,7 @@ int main(void)
 		cmocka_unit_test(test_allocations_that_fail_change_nothing),
 		cmocka_unit_test(test_a_publication_that_splits_fails_whole),
 		cmocka_unit_test(test_a_store_that_cannot_be_made_is_none),
+		cmocka_unit_test(test_a_store_goes_with_models_that_are_open),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
