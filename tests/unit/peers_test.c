@@ -283,6 +283,14 @@ static void test_devices_that_reach_each_other_need_no_nccl(void **state)
 		assert_non_null(peer_state_of(m->ends[i]));
 }
 
+static void test_who_has_met_no_other_waits_for_none(void **state)
+{
+	uint32_t rank;
+
+	(void)state;
+	assert_false(peer_is_late(NULL, &rank));
+}
+
 static void test_devices_of_unlike_kinds_are_refused(void **state)
 {
 	struct meeting_of *m = *state;
@@ -519,6 +527,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		CASE(test_devices_that_reach_each_other_need_no_nccl),
+		CASE(test_who_has_met_no_other_waits_for_none),
 		CASE(test_devices_of_unlike_kinds_are_refused),
 		CASE(test_devices_that_do_not_reach_each_other_go_by_nccl_with_a_notice),
 		CASE(test_what_is_missing_is_said_where_neither_way_is_there),

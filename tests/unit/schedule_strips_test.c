@@ -202,10 +202,89 @@ static void strips_are_what_they_would_be_if_read_anew(void **state)
 	plan_list_done(&list);
 }
 
+/* All keys of the KV tile, by all of the work tile's rows that are in the row block. */
+static bool rows_see_all(const struct work_row *rows, const struct device_work_tile *work_tile,
+			 const struct device_kv_tile *kv_tile, const struct device_source *from,
+			 uint32_t block)
+{
+	bool dealt = work_tile->flags & DEVICE_WORK_TILE_DEALT, any = false;
+	uint32_t mask = (1u << work_tile->blocks_log2) - 1;
+
+	for (uint32_t i = 0; i < work_tile->n_rows; i++) {
+		if ((dealt ? i & mask : i / work_tile->block_tokens) != block)
+			continue;
+		any = true;
+		for (uint32_t j = 0; j < DEVICE_KV_TILE_BLOCKS; j++) {
+			const struct device_kv_block *g = &kv_tile->kv_blocks[j];
+			int64_t last = (int64_t)g->pos + KV_BLOCK_TOKENS - 1;
+
+			if (from->kv_blocks[j] == DEVICE_NONE || i < g->row_begin ||
+			    i >= g->row_end || g->first != 0 || g->end != KV_BLOCK_TOKENS)
+				return false;
+			if (kv_tile->causal &&
+			    (rows[i].pos < last || (int64_t)rows[i].low > g->pos))
+				return false;
+		}
+	}
+	return any;
+}
+
+/* Returns for how many. */
+static uint32_t assert_plain(const struct schedule *p, const struct work_list *list, uint32_t at)
+{
+	const struct device_work_tile *work_tile =
+		(const struct device_work_tile *)p->arrays[SCHEDULE_WORK_TILES].at + at;
+	const struct device_kv_tile *kv_tile = p->arrays[SCHEDULE_KV_TILES].at;
+	const struct device_source *from = p->arrays[SCHEDULE_SOURCES].at;
+	const struct work_row *rows = list->rows + work_tile->row;
+	uint32_t mask = (1u << work_tile->blocks_log2) - 1, end, n = 0;
+
+	end = work_tile->kv_tile + work_tile->n_kv_tiles;
+	for (uint32_t i = work_tile->kv_tile; i < end; i++)
+		for (uint32_t w = 0; w < DEVICE_WARPS; w++) {
+			if (!(kv_tile[i].warps >> w & 1) ||
+			    !rows_see_all(rows, work_tile, &kv_tile[i], &from[i], w & mask))
+				continue;
+			assert_true(kv_tile[i].plain >> w & 1);
+			n += kv_tile[i].causal;
+		}
+	return n;
+}
+
+/* That costs time alone, and so no output tells. */
+static void nobody_looks_at_a_mask_of_what_all_rows_see(void **state)
+{
+	static struct prompts prompts;
+	struct oracle_random random = oracle_seed("plain");
+	struct schedule schedule = {0};
+	struct work_list list = {0};
+	uint32_t n_causal = 0;
+
+	(void)state;
+	for (int run = 0; run < RUNS; run++) {
+		const struct schedule_want want = {.shape = &shape,
+						   .list = &list,
+						   .pages = {64, PAGE_SOURCES, 64 * PAGE_SOURCES},
+						   .costs = costs_find(CODE_WGMMA),
+						   .n_blocks = N_BLOCKS,
+						   .code = CODE_WGMMA};
+
+		prompts_init(&prompts, &random);
+		list_make(&prompts, &random, &list);
+		assert_int_equal(schedule_make(&schedule, &want), 0);
+		for (uint32_t i = 0; i < schedule.n[SCHEDULE_WORK_TILES]; i++)
+			n_causal += assert_plain(&schedule, &list, i);
+	}
+	assert_true(n_causal > RUNS);
+	schedule_done(&schedule);
+	plan_list_done(&list);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(strips_are_what_they_would_be_if_read_anew),
+		cmocka_unit_test(nobody_looks_at_a_mask_of_what_all_rows_see),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -130,7 +130,7 @@ MUST_CHECK int peer_add(struct peer *p, const struct peer_rows *rows);
 /* Starts the exchange of what was added, in rounds that fit; nothing is left then. 0, or -EIO (in
  * b->queue.error). */
 MUST_CHECK int peer_conclude(struct peer *p);
-/* A device that this one waited for in vain, or PEER_GIVEN_UP. */
+/* A device that this one waited for in vain, or PEER_GIVEN_UP. NULL waits for none. */
 bool peer_is_late(const struct peer *p, uint32_t *ret_rank);
 /* In device memory; NULL: NCCL exchanges, or p is NULL. */
 const struct peer_state *peer_state_of(const struct peer *p);
