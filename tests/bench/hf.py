@@ -162,7 +162,7 @@ def by_coppice(args, model, ids, connection):
             return generate(args, model, ids, cache)
 
 
-def by_graphs(args, model, ids, connection, fuse=False):
+def by_graphs(args, model, ids, connection, fuse=True):
     with coppice.hf.capture(model, fuse=fuse):
         return by_coppice(args, model, ids, connection)
 
@@ -188,7 +188,7 @@ def measure(args, connection, model, n_tokens):
     ways = {
         "coppice": lambda: by_coppice(args, model, ids, connection),
         "captured": lambda: by_graphs(args, model, ids, connection),
-        "fused": lambda: by_graphs(args, model, ids, connection, fuse=True),
+        "unfused": lambda: by_graphs(args, model, ids, connection, fuse=False),
         "sdpa": lambda: by_transformers(args, model, ids, "sdpa"),
         "eager": lambda: by_transformers(args, model, ids, "eager"),
     }

@@ -220,13 +220,13 @@ class Capturing:
         return graph
 
 
-def capture(model: Any, *, fuse: bool = False) -> Capturing:
+def capture(model: Any, *, fuse: bool = True) -> Capturing:
     """Runs passes of one token a row by CUDA graphs, until Capturing.close.
 
     model: that was attached, on a GPU. The first pass of a number of rows runs as ever, the second
     one is captured, and those that follow are launched. Capture anew after weights, an adapter or
     the type have changed. fuse: their norms and rotary embeddings are compiled by torch.compile,
-    which takes some seconds the first time, and rounds less often than the model does; where torch
-    finds no compiler it warns, and goes on without.
+    which takes some seconds the first time; where torch finds no compiler it warns, and goes on
+    without.
     """
     return Capturing(model, fuse)

@@ -2,7 +2,8 @@
 
 The model's own functions are compiled, and stand in for themselves while a pass of one token a row
 runs or is captured: at modules of the model, and where the model's code looks a function up. So no
-other pass changes, and where nothing can be compiled, none does.
+other pass changes, and where nothing can be compiled, none does. What is compiled rounds where they
+do.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ import torch
 NORM = "RMSNorm"  # with which the names of their classes end
 ROTARY = "apply_rotary_pos_emb"
 BACKEND = "inductor"
+OPTIONS = {"inductor": {"emulate_precision_casts": True}}
 
 _lock = threading.RLock()  # of what models look up
 
 
 @functools.cache
 def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
-    return torch.compile(function, backend=backend)  # type: ignore[no-any-return]
+    options: Any = OPTIONS.get(backend)
+    return torch.compile(function, backend=backend, options=options)  # type: ignore[no-any-return]
 
 
 def one_more(x: torch.Tensor) -> torch.Tensor:

@@ -215,6 +215,26 @@ def test_norms_and_rotary_embeddings_are_compiled(
     assert _fuse.sources_of(model)[0].apply_rotary_pos_emb.__name__ == _fuse.ROTARY
 
 
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_is_compiled_rounds_where_the_model_does(device: str) -> None:
+    """By torch's own compiler; at any other place one bit in four would be another."""
+    model = tiny.llama().to(device, torch.bfloat16)
+    norm, [source] = model.model.norm, _fuse.sources_of(model)
+    norm.weight.normal_()
+    rows = torch.randn(3, 1, norm.weight.shape[0]).to(norm.weight)
+    q, k = (torch.randn(3, n_heads, 1, 32).to(rows) for n_heads in (4, 2))
+    cos, sin = torch.randn(2, 3, 1, 32).to(rows)
+    calls = (type(norm).forward, norm, rows), (source.apply_rotary_pos_emb, q, k, cos, sin)
+    for own, *given in calls:
+        got = _fuse.compiled(own, _fuse.BACKEND)(*given)
+        for a, b in zip(got, own(*given)):
+            assert torch.equal(a, b)
+
+
 @torch.no_grad()
 def test_no_compiler(
     connection: coppice.Connection, played: None, monkeypatch: pytest.MonkeyPatch
