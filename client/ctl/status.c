@@ -48,6 +48,14 @@ static void print_share(const Coppice__StatusReply *s)
 	putchar('\n');
 }
 
+static void print_streams(const Coppice__StatusReply *s)
+{
+	printf("  streams    %s of device arenas", text_bytes(s->device_arena_bytes).s);
+	if (s->kept_arena_bytes)
+		printf(" (%s freed, and open in some process)", text_bytes(s->kept_arena_bytes).s);
+	printf("; %s lanes wait for inputs of theirs\n", text_count(s->n_input_waits).s);
+}
+
 static void print_counts(const Coppice__StatusReply *s)
 {
 	/* All but this one, as coppicectl sessions has them. */
@@ -71,8 +79,7 @@ static void print_counts(const Coppice__StatusReply *s)
 	       text_bytes(s->pool_bytes).s);
 	print_share(s);
 	if (s->device_arena_bytes || s->n_input_waits)
-		printf("  streams    %s of device arenas; %s lanes wait for inputs of theirs\n",
-		       text_bytes(s->device_arena_bytes).s, text_count(s->n_input_waits).s);
+		print_streams(s);
 	printf("  tokens     %s matched, %s published, %s dropped as copies; %s pages evicted\n",
 	       text_count(s->tokens_matched).s, text_count(s->tokens_published).s,
 	       text_count(s->tokens_dropped).s, text_count(s->pages_evicted).s);

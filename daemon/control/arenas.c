@@ -9,7 +9,7 @@
  * meanwhile, so that its owner cannot have its pages swapped out. Device memory is the scheduler's,
  * and only its room is counted here.
  * What an arena takes counts from the moment it is asked for, so that many at once cannot pass a
- * limit together, until its pages are free.
+ * limit together, until its pages are free; of device memory until nobody has its descriptor.
  */
 #include "arenas.h"
 
@@ -65,14 +65,28 @@ static struct arena_room device_room(const struct session *s)
 {
 	const struct config *config = s->home->config;
 	struct sessions_use own_use = sessions_domain_use(s->home, s->peer.uid);
+	struct sessions_use all_use = sessions_use(s->home);
 	struct arena_room own = {config->max_device_arena_bytes - s->device_bytes,
 				 "the session's device arenas", "max_device_arena_bytes"};
 	struct arena_room domain = {config->domain_device_arena_bytes - own_use.device_bytes,
-				    "your device arenas", "domain_device_arena_bytes"};
-	struct arena_room all = {config->device_arena_bytes - s->home->device_bytes,
+				    "your device arenas, those freed among them that a process of "
+				    "yours has open still,",
+				    "domain_device_arena_bytes"};
+	struct arena_room all = {config->device_arena_bytes - all_use.device_bytes,
 				 "all sessions' device arenas", "device_arena_bytes"};
 
 	return smaller(smaller(own, domain), all);
+}
+
+/* Who has freed arenas may have closed their descriptors since it was looked last. */
+static struct arena_room device_room_for(const struct session *s, uint64_t bytes)
+{
+	struct arena_room room = device_room(s);
+
+	if (bytes <= room.bytes)
+		return room;
+	lent_look(&s->home->lent);
+	return device_room(s);
 }
 
 static bool has_ids(const Coppice__ArenaNew *m)
@@ -88,7 +102,8 @@ static uint64_t grain_of(const Coppice__ArenaNew *m)
 static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew *m, uint32_t number)
 {
 	const struct config *config = s->home->config;
-	struct arena_room room = m->kind == ARENA_HOST ? host_room(s) : device_room(s);
+	struct arena_room room =
+		m->kind == ARENA_HOST ? host_room(s) : device_room_for(s, m->bytes);
 	uint64_t grain = grain_of(m);
 
 	if (m->kind > ARENA_DEVICE)
@@ -122,12 +137,11 @@ static uint64_t whole_grains(const Coppice__ArenaNew *m)
 
 static void arena_drop(struct session *session, struct shm *arena)
 {
-	if (arena->device) {
+	if (arena->device)
 		session->device_bytes -= arena->bytes;
-		session->home->device_bytes -= arena->bytes;
-	} else {
+	else
 		session->arena_bytes -= arena->bytes;
-	}
+	lent_end(&session->home->lent, arena->loan);
 	shm_done(arena);
 }
 
@@ -152,7 +166,6 @@ static void device_begin(struct session *s, uint64_t id, const Coppice__ArenaNew
 	request_carry(request, -1); /* it is to come */
 	shm_new_device(arena, whole_grains(m));
 	s->device_bytes += arena->bytes;
-	s->home->device_bytes += arena->bytes;
 	call = request->sched.room;
 	call->arena = number;
 	call->bytes = arena->bytes;
@@ -247,6 +260,15 @@ static int device_send(struct request *request)
 	return reply_send_fds(request->session, &reply, request->fds, request->n_fds);
 }
 
+static int device_lend(struct request *request)
+{
+	struct shm *arena = arena_of(request);
+	int r = lent_new(&request->home->lent, request->fds[0], request->session->peer.uid,
+			 arena->bytes, &arena->loan);
+
+	return r < 0 ? r : device_send(request);
+}
+
 /* Where its descriptor cannot go it is freed again, before the client hears of it, who may have
  * guessed its number and named it. */
 static void new_answer(struct request *request)
@@ -260,7 +282,7 @@ static void new_answer(struct request *request)
 		return;
 	}
 	request->fds[0] = call->made.fd;
-	call->unsent = device_send(request);
+	call->unsent = device_lend(request);
 	if (call->unsent) {
 		request->sched.serve = free_serve;
 		request->sched.beside = free_may_go;

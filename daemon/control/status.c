@@ -141,6 +141,8 @@ static void status_of_limits(Coppice__StatusReply *to, struct sessions *home,
 	to->max_fds = home->max_fds;
 	to->n_unread_fds = use->n_unread_fds;
 	to->device_arena_bytes = use->device_bytes;
+	to->has_kept_arena_bytes = true;
+	to->kept_arena_bytes = use->kept_bytes;
 	to->has_arena_bytes = to->has_arena_bytes_max = true;
 	to->arena_bytes = use->arena_bytes;
 	to->arena_bytes_max = home->config->arena_bytes;
@@ -203,6 +205,7 @@ static void status_answer(struct request *request)
 	status.has_own = true;
 	status.own = status.has_domain_pool_bytes = figures->own;
 	status.domain_pool_bytes = figures->own_pool_bytes;
+	lent_look(&request->home->lent);
 	use = figures->own ? sessions_domain_use(request->home, request->session->peer.uid)
 			   : sessions_use(request->home);
 	status_of_limits(&status, request->home, &use);

@@ -108,6 +108,7 @@ static void sessions_init(struct server *server, const struct server_parts *part
 	};
 	TAILQ_INIT(&server->sessions.list);
 	errands_init(&server->sessions.errands, parts->loop);
+	lent_init(&server->sessions.lent);
 }
 
 /* What there may be beside those that the daemon has itself: the lowest free one is above them. */
@@ -155,6 +156,7 @@ void server_done(struct server *server)
 {
 	listener_done(&server->listener);
 	shm_pages_done(&server->pages);
+	lent_done(&server->sessions.lent);
 	signals_done(&server->signals);
 }
 

@@ -215,6 +215,16 @@ static void session_free(struct session *session)
 	free(session);
 }
 
+/* What is kept of its device arenas counts on. */
+static void loans_end(struct session *session)
+{
+	for (uint32_t i = 0; i < session->home->config->max_arenas; i++) {
+		lent_end(&session->home->lent, session->arenas[i].loan);
+		session->arenas[i].loan = NULL;
+	}
+	session->device_bytes = 0;
+}
+
 void session_settle(struct session *session)
 {
 	struct sessions *home = session->home;
@@ -224,8 +234,7 @@ void session_settle(struct session *session)
 		return;
 	if (!arenas_are_gone(session))
 		return;
-	home->device_bytes -= session->device_bytes;
-	session->device_bytes = 0;
+	loans_end(session);
 	session_strip(session);
 	if (!home->stopping && unread_fds(&session->unread, session->fd) > 0)
 		return;

@@ -40,6 +40,13 @@ static void use_add(struct sessions_use *use, struct session *s)
 	use->arena_bytes += s->arena_bytes;
 }
 
+static void use_add_kept(struct sessions_use *use, const struct sessions *sessions,
+			 const uid_t *uid)
+{
+	use->kept_bytes = lent_kept_bytes(&sessions->lent, uid);
+	use->device_bytes += use->kept_bytes;
+}
+
 struct sessions_use sessions_use(struct sessions *sessions)
 {
 	struct sessions_use use = {0};
@@ -47,6 +54,7 @@ struct sessions_use sessions_use(struct sessions *sessions)
 
 	TAILQ_FOREACH (s, &sessions->list, entry)
 		use_add(&use, s);
+	use_add_kept(&use, sessions, NULL);
 	return use;
 }
 
@@ -59,6 +67,7 @@ struct sessions_use sessions_domain_use(struct sessions *sessions, uid_t uid)
 		if (s->peer.uid == uid)
 			use_add(&use, s);
 	}
+	use_add_kept(&use, sessions, &uid);
 	return use;
 }
 

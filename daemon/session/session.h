@@ -13,6 +13,7 @@
 #include "daemon/config/config.h"
 #include "daemon/loop/loop.h"
 #include "errands.h"
+#include "lent.h"
 #include "proto/channel.h"
 #include "shm.h"
 #include "unread.h"
@@ -89,12 +90,12 @@ struct sessions {
 	struct weights_table *weights; /* NULL: the backend holds none */
 	struct unpack_arena *unpack; /* where the message being served lies */
 	struct errands errands;
+	struct lent lent; /* device arenas */
 	/* The last one has gone, while the daemon stops. */
 	void (*emptied)(struct sessions *sessions);
 
 	struct session_list list;
 	uint32_t n_connections;
-	uint64_t device_bytes; /* of device arenas, those of ending sessions too */
 	uint64_t last_id;
 	uint64_t started_ns;
 	uint64_t max_fds; /* descriptors that all of them may take */
@@ -109,7 +110,8 @@ struct sessions_use {
 	uint32_t n_connections, n_sessions;
 	uint64_t n_fds; /* those that are unread too */
 	uint64_t n_unread_fds;
-	uint64_t device_bytes; /* of device arenas */
+	uint64_t device_bytes; /* of device arenas, kept ones too */
+	uint64_t kept_bytes; /* of these: freed, and still open in some process */
 	uint64_t arena_bytes; /* of host arenas, until they are free */
 };
 

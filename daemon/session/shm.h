@@ -21,11 +21,14 @@
 
 enum shm_state { SHM_FREE, SHM_NEW, SHM_ADDING, SHM_READY, SHM_REMOVING };
 
+struct loan;
+
 struct shm {
 	enum shm_state state;
 	void *map; /* owned, writable; NULL: device memory, or its pages are being taken back */
 	size_t bytes;
 	bool device; /* memory of the backend's device */
+	struct loan *loan; /* of that, once it is the client's: owned until it ends (lent.h) */
 	bool ids; /* for prompts' ids: the loop's alone */
 	bool filled; /* by the client, who has to have brought all pages when it is sealed */
 	struct shm_chore chore; /* about its pages */

@@ -1,7 +1,7 @@
 /*
  * attack_device_test.c - what one user can do to hold up another by device arenas: ask for them and
- * give them back as fast as it is answered, keep as many as it gets, free them under steps that use
- * them, be killed in a step.
+ * give them back as fast as it is answered, keep as many as it gets, also of those that it says it
+ * has freed, free them under steps that use them, be killed in a step.
  *
  * The device is the fake one (fake_module.c), whose memory the daemon has. Clients need no driver:
  * none of them looks into what it gets.
@@ -19,6 +19,7 @@
 
 #define SESSIONS 5
 #define ARENA_BYTES (2u << 20)
+#define DOMAIN_ARENAS 8 /* as many as a user may have, of this size */
 #define BURST 16
 #define NEWCOMER 65530
 #define MOST_MS 8
@@ -162,6 +163,47 @@ static void device_arenas_that_a_user_hoards(void **state)
 	assert_attack_withstood(state, &(struct attack){.life = hoard_arenas, .beside = see_share});
 }
 
+/* Says that it has freed them all, and has the descriptors. */
+static int keep_arenas(const struct harness *h, int said)
+{
+	int kept[2 * DOMAIN_ARENAS];
+	struct client c = client_open(h);
+	unsigned n = 0;
+
+	for (; n < 2 * DOMAIN_ARENAS; n++) {
+		const Coppice__Reply *reply = device_arena_new(&c);
+
+		if (reply->code == -EDQUOT)
+			break;
+		if (reply->code != 0)
+			return 1;
+		kept[n] = dup(c.fds[0]);
+		give_back(&c, &reply->arena->arena, 1);
+	}
+	if (n != DOMAIN_ARENAS)
+		return 1;
+	attack_is_on(said);
+	while (attack_goes_on())
+		if (device_arena_new(&c)->code != -EDQUOT || kept[n - 1] < 0)
+			return 1;
+	return 0;
+}
+
+static void see_kept(const struct harness *h, struct client *root)
+{
+	Coppice__Status m = COPPICE__STATUS__INIT;
+	const Coppice__StatusReply *status = client_verb(root, status, &m)->status;
+
+	assert_int_equal(status->kept_arena_bytes, DOMAIN_ARENAS * ARENA_BYTES);
+	assert_true(status->device_arena_bytes >= status->kept_arena_bytes);
+	see_share(h, root);
+}
+
+static void device_arenas_that_are_freed_and_kept(void **state)
+{
+	assert_attack_withstood(state, &(struct attack){.life = keep_arenas, .beside = see_kept});
+}
+
 /* ---- under steps ---- */
 
 /* A session that steps on a device arena of its own. */
@@ -276,6 +318,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(floods_of_device_arenas),
 		cmocka_unit_test(sessions_that_end_with_device_arenas),
 		cmocka_unit_test(device_arenas_that_a_user_hoards),
+		cmocka_unit_test(device_arenas_that_are_freed_and_kept),
 		cmocka_unit_test(device_arenas_that_are_freed_under_steps),
 		cmocka_unit_test(clients_that_die_with_device_arenas_in_use),
 	};

@@ -284,6 +284,39 @@ static void arenas_that_are_given_back_leave_no_descriptor(void **state)
 	stem_run(*state, "tidy", NULL, NULL);
 }
 
+static uint64_t kept_bytes(struct client *c)
+{
+	Coppice__Status m = COPPICE__STATUS__INIT;
+
+	return client_verb(c, status, &m)->status->kept_arena_bytes;
+}
+
+/* Each is free as soon as it is closed. */
+static void what_is_freed_and_kept_counts_until_it_is_closed(void **state)
+{
+	const struct fixture *f = *state;
+	struct client a = client_open(f->h), b = client_open(f->h);
+	int kept[4];
+
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(arena_new(&a)->code, 0);
+		kept[i] = dup(a.fds[0]);
+		arena_free(&a, a.reply->arena->arena);
+	}
+	client_close(&a);
+	assert_refused(arena_new(&b), -EDQUOT, "bytes", "(device_arena_bytes)");
+	assert_int_equal(kept_bytes(&b), 8u << 20);
+	close(kept[0]);
+	assert_int_equal(arena_new(&b)->code, 0);
+	assert_refused(arena_new(&b), -EDQUOT, "bytes", "(device_arena_bytes)");
+	for (int i = 1; i < 4; i++)
+		close(kept[i]);
+	assert_int_equal(kept_bytes(&b), 0);
+	arena_free(&b, 1);
+	client_close(&b);
+	assert_room_comes_back(f);
+}
+
 static void an_arena_comes_by_a_descriptor_and_names_its_device(void **state)
 {
 	const struct fixture *f = *state;
@@ -474,6 +507,7 @@ static const struct CMUnitTest tests[] = {
 	CASE(an_arena_comes_by_a_descriptor_and_names_its_device),
 	CASE(arenas_that_are_given_back_leave_no_descriptor),
 	WITH(four_arenas, device_memory_has_limits),
+	WITH(four_arenas, what_is_freed_and_kept_counts_until_it_is_closed),
 	WITH(one_arena, memory_stays_with_who_hangs_up_and_may_have_it_open),
 	CASE(token_ids_do_not_lie_in_device_memory),
 	CASE(a_client_that_sees_no_gpu_is_told_so),

@@ -279,7 +279,7 @@ API int cuMemImportFromShareableHandle(uint64_t *ret, void *from, int kind)
 		return ERROR_VALUE;
 	if (getenv("FAKE_CUDA_REFUSES"))
 		return ERROR_PERMISSION;
-	fd = fcntl((int)(intptr_t)from, F_DUPFD_CLOEXEC, 0);
+	fd = fake_unwrap((int)(intptr_t)from);
 	*ret = (uint64_t)fd;
 	return fd < 0 ? ERROR_VALUE : 0;
 }

@@ -106,7 +106,7 @@ static int fake_arena_new(struct backend *b, uint64_t bytes, struct backend_aren
 	fake.blocks[i].bytes = bytes;
 	fake.blocks[i].of = b;
 	*ret = (struct backend_arena){.base = (uintptr_t)fake.blocks[i].map,
-				      .fd = fd,
+				      .fd = fake_wrap(fd),
 				      .time_sliced = getenv("FAKE_CUDA_MPS") == NULL};
 	memcpy(ret->device, uuid_of(b), sizeof(ret->device));
 	return 0;
@@ -142,7 +142,7 @@ static int fake_weights_lend(struct backend *b, struct backend_weights *weights,
 	memcpy(to, from, lent.bytes);
 	munmap(from, lent.bytes);
 	munmap(to, lent.bytes);
-	lent.fd = fd;
+	lent.fd = fake_wrap(fd);
 	lent.on_device = true;
 	memcpy(lent.device, uuid_of(b), sizeof(lent.device));
 	*ret = lent;

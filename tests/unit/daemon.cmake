@@ -14,6 +14,8 @@ if(TARGET coppice_daemon)
 	target_link_options(loop_uring_test PRIVATE -Wl,--wrap=io_uring_submit_and_wait)
 	coppice_test(NAME errands_test SOURCES unit/errands_test.c unit/loop_fixture.c
 		LIBS coppice_daemon LABELS unit)
+	coppice_test(NAME lent_test SOURCES unit/lent_test.c
+		LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME shm_pages_test SOURCES unit/shm_pages_test.c unit/loop_fixture.c
 		LIBS coppice_daemon LABELS unit tsan)
 endif()
