@@ -212,21 +212,35 @@ static void describe(struct forward_daemon *self)
 	};
 }
 
-int forward_daemon_open(struct forward_daemon *self, const struct forward_daemon_options *options,
-			struct fault *fault)
+int forward_daemon_connect(struct forward_daemon *self,
+			   const struct forward_daemon_options *options, struct fault *fault)
 {
 	describe(self);
 	self->n_top = options->n_top;
 	self->sleep_us = options->sleep_us;
-	int r = daemon_open(&self->daemon, &options->place, fault);
+	return daemon_open(&self->daemon, &options->place, fault);
+}
+
+int forward_daemon_load(struct forward_daemon *self, bool progress, struct fault *fault)
+{
+	const int r = hand_over(self, fault);
+	return r < 0 ? r : await_weights(self, progress, fault);
+}
+
+int forward_daemon_make(struct forward_daemon *self, uint32_t n_parts, struct fault *fault)
+{
+	const int r = make_program(self, fault);
+	return r < 0 ? r : make_room(self, n_parts, fault);
+}
+
+int forward_daemon_open(struct forward_daemon *self, const struct forward_daemon_options *options,
+			struct fault *fault)
+{
+	int r = forward_daemon_connect(self, options, fault);
 	if (r == 0)
-		r = hand_over(self, fault);
+		r = forward_daemon_load(self, options->progress, fault);
 	if (r == 0)
-		r = await_weights(self, options->progress, fault);
-	if (r == 0)
-		r = make_program(self, fault);
-	if (r == 0)
-		r = make_room(self, options->n_parts, fault);
+		r = forward_daemon_make(self, options->n_parts, fault);
 	return r;
 }
 

@@ -41,6 +41,13 @@ MUST_CHECK int forward_daemon_read(struct forward_daemon *ret, const char *model
 MUST_CHECK int forward_daemon_open(struct forward_daemon *self,
 				   const struct forward_daemon_options *options,
 				   struct fault *fault);
+/* The same in its parts, one after the other: a session, the weights, the program. */
+MUST_CHECK int forward_daemon_connect(struct forward_daemon *self,
+				      const struct forward_daemon_options *options,
+				      struct fault *fault);
+MUST_CHECK int forward_daemon_load(struct forward_daemon *self, bool progress, struct fault *fault);
+MUST_CHECK int forward_daemon_make(struct forward_daemon *self, uint32_t n_parts,
+				   struct fault *fault);
 /* A zeroed struct is fine. */
 void forward_daemon_done(struct forward_daemon *self);
 

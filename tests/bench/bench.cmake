@@ -34,6 +34,10 @@ if(TARGET coppice AND TARGET coppice_agent AND TARGET coppiced AND TARGET coppic
 	add_test(NAME bench_decode_rounds_test
 		COMMAND coppice-bench decode -b cpu -m tiny -c 1,3 -d 50 --prompt=8 -t 4
 		--pool=64M --private)
-	set_tests_properties(bench_decode_test bench_decode_rounds_test PROPERTIES
+	add_test(NAME bench_decode_joins_test
+		COMMAND coppice-bench decode -b cpu -m tiny -c 2 -d 50 --prompt=8 -t 4
+		--pool=64M --every=500 --stay=200 --seconds=1)
+	set_tests_properties(bench_decode_test bench_decode_rounds_test
+		bench_decode_joins_test PROPERTIES
 		TIMEOUT 120 LABELS e2e)
 endif()

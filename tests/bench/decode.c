@@ -5,9 +5,10 @@
  * Several numbers of processes go one after the other at the same daemon, so that its weights, and
  * documents, are there from the first on. With --private each process has a document of its own.
  *
- * Printed for each way: until all have weights and program, which are read once, and until a
- * session that joins has them; what a client sees of a token (p50, p99), also while sessions come
- * and go, and while another document as long is computed (beside); tokens a second of all; the
+ * Printed for each way: until all have weights and program, which are read once; what a client
+ * sees of a token (p50, p99), also while sessions come and go, and while another document as long
+ * is computed (beside); how long who joins waits for a session, then the weights, the program, the
+ * first token, each from what is before it (means); tokens a second of all; the
  * document's computing, the first tokens behind it; weights read a token; memory of the daemon and
  * of a client (Pss: a page that several have mapped counts in parts); and how the p50 compares with
  * the limit: weights and KV read once, at the rate at which this machine reads memory, or that of
@@ -54,7 +55,9 @@ enum {
 	KEY_APART,
 	KEY_BESIDE,
 	KEY_PRIVATE,
-	KEY_STAY
+	KEY_STAY,
+	KEY_EVERY,
+	KEY_SECONDS
 };
 
 static const struct args_option option_table[] = {
@@ -76,6 +79,10 @@ static const struct args_option option_table[] = {
 	{"stay", KEY_STAY, "MS",
 	 "How long a session that joins decodes, before it leaves and the next joins (default 0: "
 	 "it has its first token)"},
+	{"every", KEY_EVERY, "MS",
+	 "How often a session joins (default 0: when the one before has left)"},
+	{"seconds", KEY_SECONDS, "S",
+	 "How long sessions join and leave (default 0: for the tokens of -t)"},
 	{"private", KEY_PRIVATE, NULL, "Each process has a document that nobody else has"},
 	{0},
 };
@@ -118,11 +125,13 @@ static int take_clients(struct args *args)
 
 static int take_number(struct args *args, int key)
 {
-	uint32_t *const to = key == 's'	       ? &options.each.n_seqs
-			     : key == 'd'      ? &options.each.document
-			     : key == 't'      ? &options.each.n_tokens
-			     : key == KEY_STAY ? &options.each.stay_ms
-					       : &options.each.prompt;
+	uint32_t *const to = key == 's'		  ? &options.each.n_seqs
+			     : key == 'd'	  ? &options.each.document
+			     : key == 't'	  ? &options.each.n_tokens
+			     : key == KEY_STAY	  ? &options.each.stay_ms
+			     : key == KEY_EVERY	  ? &options.each.every_ms
+			     : key == KEY_SECONDS ? &options.each.seconds
+						  : &options.each.prompt;
 	uint64_t n;
 	int r = args_whole(args, 1, 1u << 20, &n);
 
@@ -173,8 +182,6 @@ struct run {
 	struct decode_board *board;
 	pid_t pids[DECODE_CLIENTS];
 	double daemon_bytes, client_bytes; /* Pss; of a client the mean */
-	uint32_t n_joined;
-	double ready_ms; /* the mean of those */
 };
 
 /* A client that ended says why itself. */
@@ -235,9 +242,6 @@ static void run_joined(struct run *run, const struct decode_options *o)
 	await_all(run->board, o->n_clients);
 	begin(run->board, DECODE_BESIDE);
 	waitpid(joiner, NULL, 0);
-	run->n_joined = atomic_load(&run->board->n_joined);
-	if (run->n_joined)
-		run->ready_ms = 1e-6 * (double)atomic_load(&run->board->ready_ns) / run->n_joined;
 }
 
 static void run_beside(struct run *run, const struct decode_options *o)
@@ -335,15 +339,25 @@ static void put(const char *name, const char *metric, double value, const char *
 	bench_print("decode", name, metric, value, unit);
 }
 
+static void report_joins(const struct decode_joins *j, const char *name)
+{
+	put(name, "sessions_joined", j->n, "sessions");
+	if (j->n == 0)
+		return;
+	put(name, "join_session", j->connect_ms / j->n, "ms");
+	put(name, "join_weights", j->weights_ms / j->n, "ms");
+	put(name, "join_weights_most", j->most_weights_ms, "ms");
+	put(name, "join_program", j->program_ms / j->n, "ms");
+	put(name, "join_first_token", j->first_ms / j->n, "ms");
+}
+
 static void report_joined(const struct run *run, const struct decode_options *o, const char *name)
 {
 	const struct times joined = times_of(run->board, o, JOINED);
 
 	put(name, "joined_p50", joined.p50, "ms");
 	put(name, "joined_p99", joined.p99, "ms");
-	put(name, "sessions_joined", run->n_joined, "sessions");
-	if (run->n_joined)
-		put(name, "session_ready", run->ready_ms, "ms");
+	report_joins(&run->board->joins, name);
 }
 
 static void report_beside(const struct run *run, const struct decode_options *o, const char *name)

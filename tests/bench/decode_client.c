@@ -67,16 +67,42 @@ static void await_end(const struct client *cl, enum decode_phase phase)
 
 /* ---- tokens --------------------------------------------------------------------------------- */
 
-static void open_by_daemon(struct client *cl, const struct daemon_place *place)
+static void read_model(struct client *cl)
 {
-	const struct forward_daemon_options options = {.place = *place,
-						       .n_parts = cl->o->n_seqs,
-						       .n_top = N_TOP};
 	struct fault fault;
 
 	must(forward_daemon_read(&cl->by_daemon, cl->o->model->dir, NULL, &fault), &fault);
-	must(forward_daemon_open(&cl->by_daemon, &options, &fault), &fault);
+}
+
+static void connect_by_daemon(struct client *cl, const struct daemon_place *place)
+{
+	const struct forward_daemon_options options = {.place = *place, .n_top = N_TOP};
+	struct fault fault;
+
+	must(forward_daemon_connect(&cl->by_daemon, &options, &fault), &fault);
 	cl->forward = &cl->by_daemon.base;
+}
+
+static void load_by_daemon(struct client *cl)
+{
+	struct fault fault;
+
+	must(forward_daemon_load(&cl->by_daemon, false, &fault), &fault);
+}
+
+static void make_by_daemon(struct client *cl)
+{
+	struct fault fault;
+
+	must(forward_daemon_make(&cl->by_daemon, cl->o->n_seqs, &fault), &fault);
+}
+
+static void open_by_daemon(struct client *cl, const struct daemon_place *place)
+{
+	read_model(cl);
+	connect_by_daemon(cl, place);
+	load_by_daemon(cl);
+	make_by_daemon(cl);
 }
 
 static void open_by_self(struct client *cl, const struct daemon_place *place)
@@ -93,17 +119,23 @@ static void open_by_self(struct client *cl, const struct daemon_place *place)
 	cl->forward = &cl->by_self.base;
 }
 
+static void make_sampler(struct client *cl)
+{
+	const struct sampler_config greedy = {.top_p = 1};
+
+	if (sampler_init(&cl->sampler, &greedy, cl->o->model->n_vocab) != 0)
+		errx(1, "out of memory");
+}
+
 static void open_all(struct client *cl)
 {
 	const struct daemon_place place = {.socket_path = cl->o->socket};
-	const struct sampler_config greedy = {.top_p = 1};
 
 	if (cl->o->apart)
 		open_by_self(cl, &place);
 	else
 		open_by_daemon(cl, &place);
-	if (sampler_init(&cl->sampler, &greedy, cl->o->model->n_vocab) != 0)
-		errx(1, "out of memory");
+	make_sampler(cl);
 }
 
 static void close_all(struct client *cl)
@@ -231,10 +263,21 @@ static void measure(struct client *cl, enum decode_phase phase, uint32_t most,
 	const uint64_t before = weights_read(cl);
 
 	while (times->n < most && !is_over(cl->board, phase))
-		times->ms[times->n++] = token(cl);
+		times->ms[times->n++] = (float)token(cl);
 	times->read = weights_read(cl) - before;
 	arrive(cl);
 	decode_until_over(cl, phase);
+}
+
+/* For so many tokens, or so long. */
+static void measure_joined(struct client *cl)
+{
+	struct decode_times *times = &cl->figures->joined;
+	const uint64_t start_ns = bench_now_ns();
+
+	while (times->n < DECODE_TIMES && ms_since(start_ns) < 1e3 * cl->o->seconds)
+		times->ms[times->n++] = (float)token(cl);
+	measure(cl, DECODE_JOINED, cl->o->seconds ? 0 : cl->o->n_tokens, times);
 }
 
 static void compute_document(struct client *cl, uint32_t which)
@@ -266,7 +309,7 @@ static void decode(struct client *cl)
 	arrive(cl);
 	decode_until_over(cl, DECODE_WARM);
 	measure(cl, DECODE_ALONE, cl->o->n_tokens, &cl->figures->alone);
-	measure(cl, DECODE_JOINED, cl->o->n_tokens, &cl->figures->joined);
+	measure_joined(cl);
 	measure(cl, DECODE_BESIDE, DECODE_TIMES, &cl->figures->beside);
 }
 
@@ -294,6 +337,52 @@ _Noreturn void decode_client_main(const struct decode_options *o, struct decode_
 	exit(0);
 }
 
+/* ---- who comes and goes --------------------------------------------------------------------- */
+
+static double lap_ms(uint64_t *since_ns)
+{
+	const uint64_t before_ns = *since_ns;
+
+	*since_ns = bench_now_ns();
+	return (double)(*since_ns - before_ns) / 1e6;
+}
+
+static void open_joiner(struct client *cl, struct decode_joins *joins)
+{
+	const struct daemon_place place = {.socket_path = cl->o->socket};
+	double weights_ms;
+
+	read_model(cl);
+	make_prompts(cl);
+	make_sampler(cl);
+	uint64_t at_ns = bench_now_ns();
+
+	connect_by_daemon(cl, &place);
+	joins->connect_ms += lap_ms(&at_ns);
+	load_by_daemon(cl);
+	joins->weights_ms += weights_ms = lap_ms(&at_ns);
+	make_by_daemon(cl);
+	joins->program_ms += lap_ms(&at_ns);
+	first_tokens(cl);
+	joins->first_ms += lap_ms(&at_ns);
+	if (weights_ms > joins->most_weights_ms)
+		joins->most_weights_ms = weights_ms;
+}
+
+static void join(struct client *cl)
+{
+	const struct decode_options *o = cl->o;
+	const uint64_t start_ns = bench_now_ns();
+
+	open_joiner(cl, &cl->board->joins);
+	while (ms_since(start_ns) < o->stay_ms && !is_over(cl->board, DECODE_JOINED))
+		token(cl);
+	close_all(cl);
+	cl->board->joins.n++;
+	while (ms_since(start_ns) < o->every_ms && !is_over(cl->board, DECODE_JOINED))
+		usleep(LOOK_US);
+}
+
 _Noreturn void decode_joiner_main(const struct decode_options *o, struct decode_board *board)
 {
 	struct decode_options one = *o;
@@ -305,18 +394,8 @@ _Noreturn void decode_joiner_main(const struct decode_options *o, struct decode_
 				    .board = board,
 				    .number = DECODE_CLIENTS,
 				    .first_seq = o->stay_ms ? i % DECODE_SEQS : 0};
-		const uint64_t start_ns = bench_now_ns();
 
-		open_all(&cl);
-		const uint64_t ready_ns = bench_now_ns() - start_ns;
-
-		make_prompts(&cl);
-		first_tokens(&cl);
-		while (ms_since(start_ns) < o->stay_ms && !is_over(board, DECODE_JOINED))
-			token(&cl);
-		close_all(&cl);
-		atomic_fetch_add_explicit(&board->ready_ns, ready_ns, memory_order_relaxed);
-		atomic_fetch_add_explicit(&board->n_joined, 1, memory_order_relaxed);
+		join(&cl);
 	}
 	exit(0);
 }

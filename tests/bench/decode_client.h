@@ -18,7 +18,7 @@
 #include <stdbool.h>
 
 #define DECODE_CLIENTS 64u
-#define DECODE_TIMES 1024u
+#define DECODE_TIMES 131072u /* of ten minutes */
 #define DECODE_SEQS 64u
 
 enum decode_phase {
@@ -37,6 +37,8 @@ struct decode_options {
 	const char *socket;
 	uint32_t n_clients, n_seqs, document, prompt, n_tokens;
 	uint32_t stay_ms; /* who joins decodes for so long, each behind a prompt of its own */
+	uint32_t every_ms; /* one joins so often; 0: when the one before has left */
+	uint32_t seconds; /* that they come and go; 0: n_tokens of each sequence */
 	uint32_t round; /* of several at one daemon: what they have of their own differs */
 	bool apart; /* each process computes its own layers */
 	bool own_document; /* nobody else has it */
@@ -45,7 +47,7 @@ struct decode_options {
 /* Of tokens one after the other. */
 struct decode_times {
 	uint32_t n;
-	double ms[DECODE_TIMES];
+	float ms[DECODE_TIMES];
 	uint64_t read; /* bytes of weights */
 };
 
@@ -54,11 +56,19 @@ struct decode_figures {
 	struct decode_times alone, joined, beside;
 };
 
+/* Of sessions that came and went, one after the other. */
+struct decode_joins {
+	uint32_t n;
+	/* sums: until they had a session; then the weights; the program, and memory for results;
+	 * their first token */
+	double connect_ms, weights_ms, program_ms, first_ms;
+	double most_weights_ms;
+};
+
 /* Shared; each client writes figures of its own. */
 struct decode_board {
 	_Atomic uint32_t phase, n_arrived; /* arrived: release, of the figures */
-	_Atomic uint32_t n_joined; /* sessions that came and went */
-	_Atomic uint64_t ready_ns; /* until they had weights and program, of all of them */
+	struct decode_joins joins; /* their process's, until it ends */
 	_Atomic uint64_t beside_ns; /* that the other document took; 0: it is not there yet */
 	struct decode_figures of[DECODE_CLIENTS];
 };
