@@ -361,8 +361,8 @@ struct backend_ops {
 	/* Makes ahead what the first submit of a job with this plan id has to make of tree and
 	 * list, or advance has to have if that is called before: io is not looked at. One at a
 	 * time, on any thread, beside all other calls but close; tree and list are lent during the
-	 * call. What was prepared before and not asked for is dropped. 0, -ESTALE: such a plan
-	 * cannot be advanced, -EINVAL, -ENOMEM. NULL: this backend never does. */
+	 * call. What was prepared before and not asked for is dropped. 0, -ESTALE: such a plan is
+	 * not kept, -EINVAL, -ENOMEM. NULL: this backend never does. */
 	int (*prepare)(struct backend *b, const struct backend_job *job);
 	/* Starts a batch. Batches complete in order of submission. ret_id counts from 1. 0;
 	 * -ESTALE: an advanced job's plan is gone or does not fit what is wanted, make new ones; or

@@ -207,6 +207,18 @@ struct store_slice {
 
 /* Slots of the live extension, in token order; valid until the next call on this sequence. */
 const struct store_slice *store_seq_slots(const struct store_seq *q, uint32_t *ret_n);
+/* A look at what extensions would have, of sequences of one model, one after the other; zeroed at
+ * first. */
+struct store_foresight {
+	const void *extent;
+	uint32_t page;
+	bool ended;
+};
+/* Where n tokens would lie behind those that are live, if these had joined the tree: ret has room
+ * for n. Returns how many slots; 0: it cannot be told. Nothing is taken, and whoever takes or frees
+ * pages meanwhile makes it wrong: who goes by it looks again when they are there. */
+uint32_t store_seq_foresee(const struct store_seq *q, uint32_t n, struct store_foresight *foresight,
+			   struct store_slice *ret);
 /* What a step looks at, at once. */
 struct store_seq_view {
 	uint64_t path_version;

@@ -195,6 +195,37 @@ static int live_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, boo
 	return 0;
 }
 
+/* The page of the last token there is, be it live. */
+static uint32_t last_page(const struct store_seq *q)
+{
+	if (q->n_live > 0)
+		return q->slots[q->n_slots - 1].page;
+	return q->tail.n > 0 || q->n_path == node_end(q->node) ? page_before(q, q->node)
+							       : PAGES_NONE;
+}
+
+uint32_t store_seq_foresee(const struct store_seq *q, uint32_t n, struct store_foresight *foresight,
+			   struct store_slice *ret)
+{
+	const struct store_model *m = model_of(q);
+	const struct store_holding *h = q->node->namespace->holding;
+	struct pages_look look = {foresight->extent, foresight->page, foresight->ended};
+	uint32_t row = (q->n_path + q->tail.n + q->n_live) % m->lent.page_tokens;
+	uint32_t page = last_page(q), n_slots = 0;
+
+	if (!page_goes_on(q, page, row))
+		page = pages_look_on(&m->store->pages, &h->pages, &look);
+	for (; n > 0 && page != PAGES_NONE; row = 0) {
+		uint32_t room = m->lent.page_tokens - row, count = n < room ? n : room;
+
+		ret[n_slots++] = (struct store_slice){page, (uint16_t)row, (uint16_t)count};
+		n -= count;
+		page = n > 0 ? pages_look_on(&m->store->pages, &h->pages, &look) : page;
+	}
+	*foresight = (struct store_foresight){look.extent, look.page, look.ended};
+	return n > 0 ? 0 : n_slots;
+}
+
 /* Are these more than there would be if all else went? */
 static bool is_hopeless(const struct store_seq *q, uint32_t n_slots)
 {

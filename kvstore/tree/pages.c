@@ -258,6 +258,49 @@ int pages_take(struct pages *p, const struct pages_holder *h, uint32_t device, u
 	return 0;
 }
 
+/* The extent that is taken from after this one; NULL: after none. */
+static const struct extent *extent_behind(const struct pages *p, const struct pages_holder *h,
+					  const struct extent *e)
+{
+	const struct extent_side *side;
+
+	if (e && !e->pages)
+		return LIST_NEXT(e, link);
+	side = e ? NULL : LIST_FIRST(&h->tenant->room[0]);
+	if (e && e->tenant)
+		side = LIST_NEXT(&e->sides[0], link);
+	if (side)
+		return side->extent;
+	if (h->lent->spare && e != h->lent->spare)
+		return h->lent->spare;
+	return LIST_FIRST(&p->free);
+}
+
+/* The page that is taken after this one of an extent. */
+static uint32_t page_behind(const struct extent *e, const struct pages_lent *lent, uint32_t page)
+{
+	if (e->pages)
+		return e->pages[page].next_free;
+	return page + 1 < lent->extent_pages ? page + 1 : PAGES_NONE;
+}
+
+uint32_t pages_look_on(const struct pages *p, const struct pages_holder *h, struct pages_look *look)
+{
+	uint32_t page = look->page;
+
+	if (h->lent->n_devices > 1 || look->ended)
+		return PAGES_NONE;
+	if (!look->extent || page == PAGES_NONE) {
+		look->extent = extent_behind(p, h, look->extent);
+		look->ended = !look->extent;
+		if (look->ended)
+			return PAGES_NONE;
+		page = look->extent->pages ? look->extent->sides[0].free_page : 0;
+	}
+	look->page = page_behind(look->extent, h->lent, page);
+	return (uint32_t)(look->extent - p->extents) * h->lent->extent_pages + page;
+}
+
 static void page_free(struct pages *p, const struct pages_holder *h, uint32_t index,
 		      struct page *page)
 {

@@ -146,6 +146,15 @@ uint64_t pages_most(const struct pages *p, const struct pages_account *account, 
  * nothing free, and the account may have no more extents. -ENOMEM. */
 MUST_CHECK int pages_take(struct pages *p, const struct pages_holder *h, uint32_t device,
 			  uint32_t row, uint32_t *ret);
+/* Where pages are that would be taken now, one after the other; zeroed at first. */
+struct pages_look {
+	const struct extent *extent; /* NULL: of none yet */
+	uint32_t page; /* that comes next in it; PAGES_NONE: none does */
+	bool ended; /* there are no more */
+};
+/* The next of them; nothing is taken. PAGES_NONE: there is none, or the model is striped. */
+uint32_t pages_look_on(const struct pages *p, const struct pages_holder *h,
+		       struct pages_look *look);
 /* Hands out count rows at fill as a new slice. */
 struct store_slice pages_fill(const struct pages *p, const struct pages_lent *lent, uint32_t page,
 			      uint32_t count);

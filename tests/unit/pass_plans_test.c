@@ -52,8 +52,6 @@ static int take_in(struct backend *b, const struct backend_job *job)
 static int prepare(struct backend *b, const struct backend_job *job)
 {
 	(void)b;
-	for (uint32_t q = 0; q < job->tree->n_queries; q++)
-		assert_int_equal(job->tree->queries[q].n_rows, 1);
 	plan_paths_fill(plan_of(job), job);
 	atomic_fetch_add(&plans.n_prepared, 1);
 	return 0;
@@ -98,6 +96,18 @@ static void go_slowly(struct school *s, uint32_t n)
 	for (uint32_t i = 0; i < n; i++) {
 		go_passes(s, 1);
 		while (atomic_load(&ahead->state) == PLAN_AHEAD_MAKING)
+			usleep(100);
+	}
+}
+
+/* Until it has what it asked for; no pass ends before a plan that is begun in it is made. */
+static void go_slowly_till_has(struct school *s, const struct pupil *p)
+{
+	struct plan_ahead *ahead = &s->h.sched->passes.plans->ahead;
+
+	while (!has(p)) {
+		go_round(s);
+		while (plan_ahead_is_making(ahead))
 			usleep(100);
 	}
 }
@@ -343,17 +353,123 @@ static void who_joins_and_leaves_makes_few_tokens_longer(void **state)
 	school_free(s);
 }
 
-/* Nobody waits for what follows a prompt of which nothing is wanted, or that is not all there. */
+/* Nobody waits for what follows a prompt of which nothing is wanted. */
 static void nothing_is_foreseen_of_who_does_not_come_again(void **state)
 {
 	struct school *s = school_of_n(100);
 	struct pupil *reader = join(s, 1, 0, 1);
 
 	(void)state;
-	ask(reader, 3 * MAX_ROWS);
-	while (!has(reader))
-		go_slowly(s, 1);
+	stop_all(s);
+	ask(reader, PROMPT);
+	go_slowly_till_has(s, reader);
 	assert_int_equal(atomic_load(&plans.n_prepared), 0);
+	school_free(s);
+}
+
+/* Each chunk but the first, none of which is as long as a page or begins with one. */
+static void a_long_prompt_goes_by_plans_made_meanwhile(void **state)
+{
+	struct school *s = school_of_n(100);
+	struct pupil *reader = join(s, 1, 0, 1);
+	uint64_t before;
+
+	(void)state;
+	stop_all(s);
+	ask(reader, 5);
+	go_slowly_till_has(s, reader);
+	before = n_made_in_passes(s);
+	ask(reader, 3 * MAX_ROWS + 100);
+	go_slowly_till_has(s, reader);
+	assert_int_equal(n_made_in_passes(s), before + 1);
+	assert_int_equal(atomic_load(&plans.n_prepared), 3);
+	school_free(s);
+}
+
+/* Those who decode come again for each of them. */
+static void a_long_prompt_beside_others_goes_by_plans_made_meanwhile(void **state)
+{
+	struct school *s = school_of_n(100);
+	struct pupil *reader = join(s, 1, 0, 1);
+	uint64_t before = n_made_in_passes(s), n_passes = world.n_passes;
+
+	(void)state;
+	ask(reader, 900);
+	go_slowly_till_has(s, reader);
+	assert_true(world.n_passes - n_passes >= 3);
+	assert_int_equal(n_made_in_passes(s), before + 1);
+	school_free(s);
+}
+
+/* More than a pass has, of several who have come at once. */
+static void prompts_of_many_go_by_plans_made_meanwhile(void **state)
+{
+	struct school *s = school_of_n(100);
+	uint64_t before, n_passes;
+
+	(void)state;
+	stop_all(s);
+	before = n_made_in_passes(s);
+	n_passes = world.n_passes;
+	for (uint32_t i = 0; i < N; i++)
+		ask(&s->pupils[i], 200);
+	for (uint32_t i = 0; i < N; i++)
+		go_slowly_till_has(s, &s->pupils[i]);
+	assert_in_range(world.n_passes - n_passes, 3, 4);
+	assert_int_equal(n_made_in_passes(s), before + 1);
+	school_free(s);
+}
+
+/* It comes while the others' pass is under way. */
+static void a_newcomers_prompt_goes_by_a_plan_made_meanwhile(void **state)
+{
+	struct school *s = school_of_n(100);
+	struct plan_ahead *ahead = &s->h.sched->passes.plans->ahead;
+	struct pupil *newcomer = join(s, 1, 0, 1);
+	uint64_t before;
+
+	(void)state;
+	stop_all(s);
+	before = n_made_in_passes(s);
+	for (uint32_t i = 0; i < N; i++)
+		ask(&s->pupils[i], 1);
+	while (!s->h.sched->passes.in_flight)
+		go_for(s, ROUND_NS);
+	ask(newcomer, PROMPT);
+	go_for(s, 3 * ROUND_NS);
+	assert_true(s->h.sched->passes.in_flight);
+	while (plan_ahead_is_making(ahead))
+		usleep(100);
+	for (uint32_t i = 0; i < N; i++)
+		s->pupils[i].again = 1;
+	go_slowly_till_has(s, newcomer);
+	assert_int_equal(n_made_in_passes(s), before);
+	school_free(s);
+}
+
+/* Another takes the pages where its next chunk was to lie. */
+static void a_plan_whose_pages_another_has_is_made_anew(void **state)
+{
+	struct school *s = school_of_n(100);
+	struct pupil *reader = join(s, 1, 0, 1), *other = &s->pupils[0];
+	struct plan_ahead *ahead = &s->h.sched->passes.plans->ahead;
+	uint64_t before;
+	struct store_seq *seq;
+
+	(void)state;
+	stop_all(s);
+	before = n_made_in_passes(s);
+	ask(reader, 2 * MAX_ROWS);
+	while (!s->h.sched->passes.in_flight)
+		go_round(s);
+	while (plan_ahead_is_making(ahead))
+		usleep(100);
+	assert_true(plan_ahead_is_made(ahead));
+	seq = handle_seq(&s->h.sched->core.seqs, other->seq)->store;
+	assert_int_equal(store_seq_extend(seq, (uint32_t[100]){0}, 100, false, world.now_ns), 0);
+	go_slowly_till_has(s, reader);
+	assert_int_equal(n_made_in_passes(s), before + 2);
+	store_seq_void(seq, world.now_ns);
 	school_free(s);
 }
 
@@ -370,6 +486,11 @@ int main(void)
 		cmocka_unit_test(nobody_has_a_row_that_is_dearer_than_a_plan),
 		cmocka_unit_test(who_joins_and_leaves_makes_few_tokens_longer),
 		cmocka_unit_test(nothing_is_foreseen_of_who_does_not_come_again),
+		cmocka_unit_test(a_long_prompt_goes_by_plans_made_meanwhile),
+		cmocka_unit_test(a_long_prompt_beside_others_goes_by_plans_made_meanwhile),
+		cmocka_unit_test(prompts_of_many_go_by_plans_made_meanwhile),
+		cmocka_unit_test(a_newcomers_prompt_goes_by_a_plan_made_meanwhile),
+		cmocka_unit_test(a_plan_whose_pages_another_has_is_made_anew),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

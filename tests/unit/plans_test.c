@@ -181,9 +181,9 @@ static void next_batch(void)
 	batch.uses_before = batch.uses;
 }
 
-/* One row on so many tokens. */
-static struct work_list list_make(uint32_t n_tokens, struct work_tree *tree, struct work_node *node,
-				  struct work_query *query)
+/* The last rows of so many tokens. */
+static struct work_list list_make_rows(uint32_t n_tokens, uint32_t n_rows, struct work_tree *tree,
+				       struct work_node *node, struct work_query *query)
 {
 	uint32_t n = n_tokens / PAGE_TOKENS;
 	struct work_slice *slices = malloc(n * sizeof(*slices));
@@ -194,12 +194,18 @@ static struct work_list list_make(uint32_t n_tokens, struct work_tree *tree, str
 	for (uint32_t i = 0; i < n; i++)
 		slices[i] = (struct work_slice){i, 0, PAGE_TOKENS};
 	*node = (struct work_node){WORK_NONE, 0, n_tokens, 0, n};
-	*query = (struct work_query){.node = 0, .pos = n_tokens - 1, .n_rows = 1};
+	*query = (struct work_query){.node = 0, .pos = n_tokens - n_rows, .n_rows = n_rows};
 	*tree = (struct work_tree){node, slices, query, 1, n, 1};
 	plan_config_init(&config, PLAN_AUTO, &shape, 132);
 	config.tile_rows = PLAN_DEVICE_ROWS;
 	assert_int_equal(plan_make(&config, tree, &list), 0);
 	return list;
+}
+
+static struct work_list list_make(uint32_t n_tokens, struct work_tree *tree, struct work_node *node,
+				  struct work_query *query)
+{
+	return list_make_rows(n_tokens, 1, tree, node, query);
 }
 
 /* As a job of the batch at hand does: its kernels read the plan. */
@@ -388,13 +394,18 @@ struct ahead {
 	struct backend_job job;
 };
 
-static void ahead_init(struct ahead *a, uint64_t id)
+static void ahead_init_rows(struct ahead *a, uint64_t id, uint32_t n_rows)
 {
 	memset(a, 0, sizeof(*a));
-	a->list = list_make(SMALL, &a->tree, &a->node, &a->query);
+	a->list = list_make_rows(SMALL, n_rows, &a->tree, &a->node, &a->query);
 	a->io = (struct backend_io){.slots = &a->slot, .n_slots = 1};
 	a->job = (struct backend_job){
 		.shape = &shape, .tree = &a->tree, .list = &a->list, .io = &a->io, .plan_id = id};
+}
+
+static void ahead_init(struct ahead *a, uint64_t id)
+{
+	ahead_init_rows(a, id, 1);
 }
 
 static void ahead_free(struct ahead *a)
@@ -419,15 +430,14 @@ static int take_in(struct ahead *a, uint32_t n)
 	return r;
 }
 
-static void test_a_plan_made_ahead_is_what_is_asked_for(void **state)
+static void is_what_is_asked_for(uint32_t n_rows, uint32_t n_tails)
 {
 	struct schedule fresh = {0};
 	struct batch_plan *plan;
 	struct schedule_want want;
 	struct ahead a;
 
-	(void)state;
-	ahead_init(&a, 7);
+	ahead_init_rows(&a, 7, n_rows);
 	want = plan_want(&batch, &a.job, batch.all_blocks);
 	assert_int_equal(schedule_make(&fresh, &want), 0);
 	assert_int_equal(batch_make_ahead(&batch, &a.job), 0);
@@ -439,11 +449,24 @@ static void test_a_plan_made_ahead_is_what_is_asked_for(void **state)
 				    fresh.n[i] * schedule_entry_bytes((enum schedule_array)i));
 	}
 	assert_int_equal(plan->attend.n_work_tiles, fresh.n[SCHEDULE_WORK_TILES]);
-	assert_int_equal(plan->n_tails, 1);
+	assert_int_equal(plan->n_tails, n_tails);
 	assert_true(is_kept(7));
 	assert_null(ahead_find(&batch, &a.job));
 	schedule_done(&fresh);
 	ahead_free(&a);
+}
+
+static void test_a_plan_made_ahead_is_what_is_asked_for(void **state)
+{
+	(void)state;
+	is_what_is_asked_for(1, 1);
+}
+
+/* It takes in no tokens. */
+static void test_so_is_that_of_a_prompt(void **state)
+{
+	(void)state;
+	is_what_is_asked_for(200, 0);
 }
 
 static void test_it_takes_in_tokens_before_the_device_has_it(void **state)
@@ -512,6 +535,7 @@ int main(void)
 			test_any_plans_stay_within_their_bound_between_batches, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_a_plan_made_ahead_is_what_is_asked_for, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(test_so_is_that_of_a_prompt, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_it_takes_in_tokens_before_the_device_has_it,
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(test_the_last_that_was_prepared_is_there, setup,

@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 void plans_init(struct plans *p, struct sched_core *core)
 {
@@ -236,6 +237,31 @@ static int find_wide_plan(struct plans *p, struct batch_job *job)
 	return r;
 }
 
+/* Do the new tokens lie where the plan that was made ahead has them? Those that it takes in may lie
+ * anywhere. */
+static bool is_as_foreseen(const struct plan *plan, const struct batch_job *job)
+{
+	for (uint32_t q = 0; q < plan->n_planned && plan->foreseen; q++) {
+		const struct work_node *node = &plan->nodes[plan->queries[q].node];
+		const struct backend_io *io = &job->io[q];
+
+		if (node->n_slices != io->n_slots || memcmp(plan->slices + node->slice, io->slots,
+							    io->n_slots * sizeof(*io->slots)) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* NULL: there is none for the job. */
+static struct plan *find_plan_ahead(struct plans *p, const struct batch_job *job,
+				    const struct plan_key *key, uint32_t *ret_later)
+{
+	if (!plan_ahead_is_made(&p->ahead) || p->ahead.plan->n_planned != job->n_parts ||
+	    !is_as_foreseen(p->ahead.plan, job))
+		return NULL;
+	return plan_ahead_take(&p->ahead, key, ret_later);
+}
+
 /* One that was made ahead, or is kept, if there is any; else job->plan stays NULL. */
 static int find_plan(struct plans *p, struct batch_job *job)
 {
@@ -245,8 +271,8 @@ static int find_plan(struct plans *p, struct batch_job *job)
 	const struct plan_key key = {job->model, job->queries, job->n_parts};
 
 	job->plan = NULL;
-	if (r == 0 && plan_ahead_is_made(&p->ahead))
-		plan = plan_ahead_take(&p->ahead, &key, &later);
+	if (r == 0)
+		plan = find_plan_ahead(p, job, &key, &later);
 	if (plan && is_served_by(p->core, job, plan, later)) {
 		plan_cache_drop(&p->cache, &key); /* the one that it follows */
 		return 0;
@@ -352,6 +378,14 @@ void job_foresee(struct plans *p, struct batch_job *job)
 	struct plan *next = plan_ahead_next(&p->ahead, job->plan);
 
 	if (next && tree_make_of_last(p, next, job) == 0)
+		plan_ahead_start(&p->ahead);
+}
+
+void job_foresee_next(struct plans *p, const struct batch_job *job, const struct next_job *next)
+{
+	struct plan *plan = plan_ahead_next(&p->ahead, job->plan);
+
+	if (plan && tree_make_next(p, plan, job, next) == 0)
 		plan_ahead_start(&p->ahead);
 }
 

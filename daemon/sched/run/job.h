@@ -59,6 +59,23 @@ struct slice {
 	double ns; /* that it is modelled to take */
 };
 
+/* Rows of a sequence that a job to come has, behind those that are live now. */
+struct next_rows {
+	const struct sched_seq *seq;
+	uint32_t n_rows;
+	uint32_t first_slot, n_slots; /* where they are to lie, of all that are foreseen */
+	/* their place in the job */
+	uint64_t lane;
+	uint32_t part;
+};
+
+/* What such a job has; arrays grow. */
+struct next_job {
+	struct next_rows *rows; /* owned, in order of their places */
+	struct store_slice *slots; /* owned */
+	uint32_t n_rows, rows_room, n_slots, slots_room;
+};
+
 void plans_init(struct plans *p, struct sched_core *core);
 void plans_forget_model(struct plans *p, const struct sched_model *model);
 void plans_done(struct plans *p);
@@ -80,6 +97,9 @@ void job_plan_ahead(struct plans *p, struct batch_job *job);
 /* The job was submitted, and all of its parts, which are no drafts, are expected to come again for
  * one token each: a plan for that is begun. */
 void job_foresee(struct plans *p, struct batch_job *job);
+/* While the job is under way: a plan for what is to come next, of the same model, is begun. It
+ * serves if that comes so, and lies where it was foreseen. */
+void job_foresee_next(struct plans *p, const struct batch_job *job, const struct next_job *next);
 void job_done(struct batch_job *job);
 
 /* The job is to see these blocks alone, if the backend makes of them what it needs by itself.

@@ -195,7 +195,7 @@ static void begin_tree(struct plans *p, struct plan *plan, const struct batch_jo
 	plan->tree = (struct work_tree){0};
 	plan->id = 0;
 	plan->n_planned = 0;
-	plan->advanced = plan->ends_soon = false;
+	plan->advanced = plan->ends_soon = plan->foreseen = false;
 }
 
 void tree_lend(struct plan *plan)
@@ -246,6 +246,64 @@ int tree_make(struct plans *p, struct plan *plan, const struct batch_job *job)
 int tree_make_of_last(struct plans *p, struct plan *plan, const struct batch_job *job)
 {
 	return make_tree(p, plan, job, true);
+}
+
+/* A node of its own for so many tokens. */
+static int add_leaf(struct plan *plan, uint32_t parent, uint32_t pos,
+		    const struct store_slice *slots, uint32_t n_slots)
+{
+	int r = open_node(plan, parent, pos);
+
+	for (uint32_t i = 0; i < n_slots && r == 0; i++)
+		r = join_slice(plan, &slots[i]);
+	return r;
+}
+
+/* Behind what is live, which is nobody's row any more. */
+static int add_next_query(const struct plans *p, struct plan *plan, const struct next_job *next,
+			  uint32_t q)
+{
+	const struct next_rows *rows = &next->rows[q];
+	struct store_seq_view view = store_seq_view(rows->seq->store);
+	uint32_t pos = view.n_tokens + view.n_live, parent;
+	int r = add_path(p, plan);
+
+	parent = index_of(store_seq_node(rows->seq->store));
+	if (r == 0 && view.n_live > 0) {
+		r = add_leaf(plan, parent, view.n_tokens, view.slots, view.n_slots);
+		parent = plan->tree.n_nodes - 1;
+	}
+	if (r == 0)
+		r = add_leaf(plan, parent, pos, next->slots + rows->first_slot, rows->n_slots);
+	plan->queries[q] = (struct work_query){.node = plan->tree.n_nodes - 1,
+					       .pos = pos,
+					       .n_rows = rows->n_rows};
+	plan->planned[q] = (struct plan_query){.handle = rows->seq->handle,
+					       .path_version = view.path_version,
+					       .n_tokens = pos,
+					       .n_new = rows->n_rows};
+	plan->tree.n_queries++;
+	return r;
+}
+
+int tree_make_next(struct plans *p, struct plan *plan, const struct batch_job *job,
+		   const struct next_job *next)
+{
+	int r = 0;
+
+	begin_tree(p, plan, job);
+	if (GROW(plan->planned, plan->planned_room, next->n_rows) < 0 ||
+	    GROW(plan->queries, plan->queries_room, next->n_rows) < 0)
+		return -ENOMEM;
+	for (uint32_t q = 0; q < next->n_rows && r == 0; q++)
+		r = find_path(p, next->rows[q].seq);
+	for (uint32_t q = 0; q < next->n_rows && r == 0; q++)
+		r = add_next_query(p, plan, next, q);
+	tree_lend(plan);
+	plan->id = ++p->cache.last_id;
+	plan->n_planned = r == 0 ? plan->tree.n_queries : 0;
+	plan->foreseen = true;
+	return r;
 }
 
 int tree_make_slice(struct plans *p, struct plan *plan, const struct batch_job *job,

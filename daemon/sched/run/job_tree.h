@@ -13,6 +13,9 @@ MUST_CHECK int tree_make(struct plans *p, struct plan *plan, const struct batch_
 /* The same of each part's last row alone, as if the others had been there before: where the parts
  * come again, each for the next token, the plan takes that in. */
 MUST_CHECK int tree_make_of_last(struct plans *p, struct plan *plan, const struct batch_job *job);
+/* Of rows to come, as if what is live now were there. */
+MUST_CHECK int tree_make_next(struct plans *p, struct plan *plan, const struct batch_job *job,
+			      const struct next_job *next);
 /* Of the slice's rows alone; not yet lent. */
 MUST_CHECK int tree_make_slice(struct plans *p, struct plan *plan, const struct batch_job *job,
 			       const struct slice *slice);

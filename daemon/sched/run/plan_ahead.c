@@ -74,7 +74,8 @@ static bool may_serve(const struct sched_core *core, const struct plan *plan)
 /* What has been made is for other lanes, whose turn comes. */
 static bool is_spoken_for(const struct plan_ahead *a, const struct plan *plan)
 {
-	return plan_ahead_is_made(a) && a->plan->planned[0].handle != plan->planned[0].handle &&
+	return plan_ahead_is_made(a) && !a->plan->foreseen &&
+	       a->plan->planned[0].handle != plan->planned[0].handle &&
 	       a->cache->n_uses - a->begun < TURN_USES && may_serve(a->core, a->plan);
 }
 

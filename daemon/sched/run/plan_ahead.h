@@ -6,7 +6,8 @@
  *      advance says soon --plan_ahead_start--> thread: plan, prepare
  *                                              --plan_ahead_take--> a later job of the same lanes
  *
- * So is the plan for the next token of who has just been given a prompt's pass.
+ * So is the plan for the next token of who has just been given a prompt's pass, and that for a pass
+ * whose rows are still to come.
  * One at a time. Where the thread is late, or what it made fits no more, the batch makes its plan
  * itself.
  */
@@ -45,6 +46,11 @@ void plan_ahead_start(struct plan_ahead *a);
 static inline bool plan_ahead_is_made(const struct plan_ahead *a)
 {
 	return atomic_load(&a->state) == PLAN_AHEAD_MADE;
+}
+
+static inline bool plan_ahead_is_making(const struct plan_ahead *a)
+{
+	return atomic_load(&a->state) == PLAN_AHEAD_MAKING;
 }
 
 /* What was made, if it fits, in the place of what was used longest ago; how many tokens later the

@@ -45,6 +45,7 @@ struct plan {
 	bool taken; /* by a job of the batch under way */
 	bool advanced; /* the backend has tokens in it that tree and list lack */
 	bool ends_soon; /* the backend has room in it for few more */
+	bool foreseen; /* for rows that are still to come: what is foreseen later is better */
 };
 
 struct plan_cache {

@@ -45,6 +45,8 @@ void passes_done(struct passes *p)
 	free(p->positions);
 	free(p->wanted);
 	free(p->candidates);
+	free(p->next.rows);
+	free(p->next.slots);
 }
 
 void passes_forget_model(struct passes *p, const struct sched_model *model)
@@ -331,9 +333,29 @@ static bool needs_another_plan(const struct batch_job *job)
 	return false;
 }
 
+/* Of the same model, with prompts. */
+static bool foresee_pass(struct passes *p)
+{
+	p->n_seen_waiting = p->core->steps.n[STEP_AWAITING_PASS];
+	if (!p->core->ops->prepare || !room_foresee(p))
+		return false;
+	job_foresee_next(p->plans, &p->job, &p->next);
+	return true;
+}
+
+/* Who has come since then changes it. */
+static void look_who_waits(struct passes *p)
+{
+	if (p->core->steps.n[STEP_AWAITING_PASS] != p->n_seen_waiting &&
+	    !plan_ahead_is_making(&p->plans->ahead))
+		foresee_pass(p);
+}
+
 /* The next pass's plan is made while the backend has this one. */
 static void plan_next(struct passes *p)
 {
+	if (foresee_pass(p))
+		return;
 	if (needs_another_plan(&p->job)) {
 		if (all_come_again(p))
 			job_foresee(p->plans, &p->job);
@@ -533,8 +555,10 @@ bool passes_poll(struct passes *p)
 		passes_fail(p);
 		return true;
 	}
-	if (completed < p->id)
+	if (completed < p->id) {
+		look_who_waits(p);
 		return false;
+	}
 	core->now_ns = core_clock(core);
 	p->in_flight = false;
 	p->took_ns += core->now_ns - p->begun_ns;

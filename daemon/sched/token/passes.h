@@ -37,7 +37,8 @@ struct passes {
 	uint64_t alone_until_ns; /* newcomers do not wait for others: some have in vain */
 	struct pass_candidate *candidates; /* owned, grows */
 	uint32_t n_candidates, candidates_room;
-	bool first_prompt; /* the prompt that is taken is the pass's first */
+	struct next_job next; /* what the next one is expected to have */
+	uint32_t n_seen_waiting; /* lanes, when that was thought of */
 	bool under_way; /* it has begun */
 	bool in_flight; /* the backend has a segment of it */
 	uint64_t id; /* the backend's */

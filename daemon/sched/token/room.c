@@ -79,19 +79,32 @@ static double products_ns(const struct room *room, uint32_t n)
 	return few * cost->hidden_row_ns + many * cost->row_ns;
 }
 
-/* Attention of a row at the end of a path, in all layers. */
-static double attention_ns(const struct room *room, const struct sched_seq *seq)
+/* Tokens of a lane's part that the pass may have, and where they go on. */
+struct asked {
+	struct sched_lane *lane;
+	uint32_t part;
+	uint32_t n_before; /* tokens of its sequence */
+	uint32_t n_left;
+};
+
+static struct sched_seq *asked_seq(const struct asked *a)
+{
+	return a->lane->step.parts[a->part].seq;
+}
+
+/* Attention of a row at the end of its path, in all layers. */
+static double attention_ns(const struct room *room, const struct asked *a)
 {
 	const struct sched_model *m = room->model;
 
-	return m->shape.n_layers * work_ns(m, store_seq_n_tokens(seq->store), 0);
+	return m->shape.n_layers * work_ns(m, a->n_before, 0);
 }
 
 /* How many rows of it the room's time is enough for. */
-static double rows_in_time(const struct room *room, const struct sched_seq *seq)
+static double rows_in_time(const struct room *room, const struct asked *a)
 {
 	const struct backend_program_cost *cost = &room->model->program->cost;
-	double each_ns = attention_ns(room, seq);
+	double each_ns = attention_ns(room, a);
 	double n = cost->hidden_rows - n_hidden(room, room->n_taken);
 	double ns = n * (cost->hidden_row_ns + each_ns);
 
@@ -116,38 +129,36 @@ static uint32_t whole(const struct room *room, uint32_t n)
 
 /* Of the part's left tokens as many as there is room for, of the first of all at least one; of a
  * draft all or none. */
-static uint32_t rows_for(const struct passes *p, const struct room *room,
-			 const struct sched_lane *lane, uint32_t part)
+static uint32_t rows_for(const struct room *room, const struct asked *a)
 {
-	const struct decode_part *d = &lane->decode.parts[part];
-	double most = rows_in_time(room, lane->step.parts[part].seq);
-	uint32_t n_left = d->n_new - d->n_done, n = n_left;
-	bool is_first = !lane->decode.n_rows && (p->job.n_lanes == 0 || p->first_prompt);
+	double most = rows_in_time(room, a);
+	uint32_t n_left = a->n_left, n = n_left;
+	bool is_first = !room->n_of_lane && (room->n_lanes == 0 || room->first_prompt);
 
 	if (most < n)
 		n = whole(room, (uint32_t)most);
-	if (lane->decode.parents)
+	if (a->lane->decode.parents)
 		return (n == n_left || is_first) && n_left <= room->rows ? n_left : 0;
 	if (n == 0 && n_left > 0 && is_first)
 		n = 1;
 	return n < room->rows ? n : room->rows;
 }
 
-static void room_take(struct room *room, struct sched_lane *lane, uint32_t part, uint32_t n)
+/* Returns how long they take. */
+static double room_take(struct room *room, const struct asked *a, uint32_t n)
 {
 	const struct sched_model *m = room->model;
-	const struct sched_seq *seq = lane->step.parts[part].seq;
-	struct path_added added = paths_add(room->paths, seq);
+	struct path_added added = paths_add(room->paths, asked_seq(a));
 	double ns = products_ns(room, room->n_taken + n) - products_ns(room, room->n_taken) +
-		    n * attention_ns(room, seq) +
-		    m->shape.n_layers * work_ns(m, 0, added.n_tokens) + added.n_nodes * NODE_NS;
+		    n * attention_ns(room, a) + m->shape.n_layers * work_ns(m, 0, added.n_tokens) +
+		    added.n_nodes * NODE_NS;
 
 	room->rows -= n;
 	room->n_taken += n;
+	room->n_of_lane += n;
 	room->ns -= ns;
 	room->taken_ns += ns;
-	lane->decode.n_rows += n;
-	lane->step.alone_ns += ns;
+	return ns;
 }
 
 /* A draft has its parents with it, until it is accepted or goes. */
@@ -170,7 +181,9 @@ static int part_extend(struct passes *p, struct sched_lane *lane, uint32_t part,
 {
 	struct step_part *step = &lane->step.parts[part];
 	const struct decode_part *d = &lane->decode.parts[part];
-	uint32_t n = rows_for(p, room, lane, part);
+	const struct asked asked = {lane, part, store_seq_n_tokens(step->seq->store),
+				    d->n_new - d->n_done};
+	uint32_t n = rows_for(room, &asked);
 	bool draft = lane->decode.parents;
 	int r = 0;
 
@@ -184,7 +197,7 @@ static int part_extend(struct passes *p, struct sched_lane *lane, uint32_t part,
 	step->n_new = n;
 	step->n_seen = store_seq_n_tokens(step->seq->store) + n;
 	if (n > 0)
-		room_take(room, lane, part, n);
+		lane->step.alone_ns += room_take(room, &asked, n);
 	return 0;
 }
 
@@ -193,6 +206,7 @@ static void lane_take(struct passes *p, struct sched_lane *lane, struct room *ro
 {
 	int r = 0;
 
+	room->n_of_lane = 0;
 	lane->decode.n_rows = 0;
 	lane->step.alone_ns = 0;
 	for (uint32_t i = 0; i < lane->step.n_parts; i++)
@@ -204,15 +218,95 @@ static void lane_take(struct passes *p, struct sched_lane *lane, struct room *ro
 			return;
 		}
 	}
+	lane->decode.n_rows = room->n_of_lane;
 	if (lane->decode.n_rows == 0)
 		return;
 	if (job_add(p->core, &p->job, lane) < 0) {
 		step_fail(p->core, lane, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
 		return;
 	}
+	room->n_lanes++;
 	lane->decode.pass = p->number;
 	step_move(&p->core->steps, lane, STEP_IN_PASS);
 }
+
+/* ---- rows are foreseen ----------------------------------------------------------------------- */
+
+/* Of an entry that is all in the pass under way: does one more token of each follow? */
+static bool comes_again(const struct sched_lane *lane)
+{
+	if (!lane->decode.want || lane->decode.parents)
+		return false;
+	for (uint32_t i = 0; i < lane->step.n_parts; i++)
+		if (lane->decode.parts[i].n_new != 1)
+			return false;
+	return true;
+}
+
+/* Tokens of an entry that the pass under way does not have. */
+static uint32_t n_left_behind(const struct sched_lane *lane)
+{
+	return decode_tokens_left(lane) - (lane->state == STEP_IN_PASS ? lane->decode.n_rows : 0);
+}
+
+static bool will_decode(const struct sched_lane *lane)
+{
+	return n_left_behind(lane) <= (lane->decode.parents ? DECODE_DRAFT_ROWS : DECODE_ROWS);
+}
+
+/* Once the pass under way has ended. */
+static struct asked asked_next(struct sched_lane *lane, uint32_t part)
+{
+	const struct step_part *step = &lane->step.parts[part];
+	const struct decode_part *d = &lane->decode.parts[part];
+	uint32_t n_live = lane->state == STEP_IN_PASS ? step->n_new : 0;
+	uint32_t n_left = d->n_new - d->n_done - n_live;
+
+	return (struct asked){lane, part, store_seq_n_tokens(step->seq->store) + n_live,
+			      n_left_behind(lane) > 0 ? n_left : 1};
+}
+
+static int part_foresee(struct next_job *next, struct store_foresight *foresight,
+			const struct asked *a, uint32_t n)
+{
+	struct next_rows *rows;
+	uint32_t n_slots;
+
+	if (GROW(next->rows, next->rows_room, next->n_rows + 1) < 0 ||
+	    GROW(next->slots, next->slots_room, next->n_slots + n) < 0)
+		return -ENOMEM;
+	n_slots = store_seq_foresee(asked_seq(a)->store, n, foresight, next->slots + next->n_slots);
+	rows = &next->rows[next->n_rows++];
+	*rows = (struct next_rows){.seq = asked_seq(a),
+				   .n_rows = n,
+				   .first_slot = next->n_slots,
+				   .n_slots = n_slots,
+				   .lane = a->lane->serial,
+				   .part = a->part};
+	next->n_slots += n_slots;
+	return n_slots > 0 ? 0 : -EAGAIN;
+}
+
+/* In the order in which they are to be taken. */
+static void lane_foresee(struct passes *p, struct sched_lane *lane, struct room *room)
+{
+	int r = 0;
+
+	room->n_of_lane = 0;
+	for (uint32_t i = 0; i < lane->step.n_parts && r == 0; i++) {
+		const struct asked asked = asked_next(lane, i);
+		uint32_t n = asked.n_left > 0 ? rows_for(room, &asked) : 0;
+
+		if (n > 0)
+			r = part_foresee(&p->next, &room->foresight, &asked, n);
+		if (n > 0)
+			room_take(room, &asked, n);
+	}
+	room->n_lanes += room->n_of_lane > 0;
+	room->unclear |= r < 0;
+}
+
+/* ---- whose turn it is ------------------------------------------------------------------------ */
 
 static int by_turn(const void *a, const void *b)
 {
@@ -225,27 +319,38 @@ static int by_turn(const void *a, const void *b)
 	return x->moved < y->moved ? -1 : x->moved > y->moved;
 }
 
-/* All that wait for the model, in turn. */
-static int candidates_find(struct passes *p, const struct sched_model *model)
+/* Who is in a pass comes behind those who wait. */
+static int candidate_add(struct passes *p, struct sched_lane *lane)
 {
+	bool waits = lane->state == STEP_AWAITING_PASS;
+
+	if (GROW(p->candidates, p->candidates_room, p->n_candidates + 1) < 0)
+		return -ENOMEM;
+	p->candidates[p->n_candidates++] =
+		(struct pass_candidate){.lane = lane,
+					.decode = waits ? is_decode(lane) : will_decode(lane),
+					.user_ns = user_had_ns(p->core, lane->session->user),
+					.session_ns = session_had_ns(lane->session),
+					.moved = waits ? lane->moved : UINT64_MAX};
+	return 0;
+}
+
+/* All that wait for the model, in turn; with those who will, once the pass under way has ended. */
+static int candidates_find(struct passes *p, const struct sched_model *model, bool foreseen)
+{
+	const struct step_queues *steps = &p->core->steps;
 	struct sched_lane *lane;
+	int r = 0;
 
 	p->n_candidates = 0;
-	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_AWAITING_PASS], state_link) {
-		if (lane->step.model != model)
-			continue;
-		if (GROW(p->candidates, p->candidates_room, p->n_candidates + 1) < 0)
-			return -ENOMEM;
-		p->candidates[p->n_candidates++] =
-			(struct pass_candidate){.lane = lane,
-						.decode = is_decode(lane),
-						.user_ns =
-							user_had_ns(p->core, lane->session->user),
-						.session_ns = session_had_ns(lane->session),
-						.moved = lane->moved};
-	}
+	TAILQ_FOREACH (lane, &steps->lanes[STEP_AWAITING_PASS], state_link)
+		if (lane->step.model == model && r == 0)
+			r = candidate_add(p, lane);
+	TAILQ_FOREACH (lane, &steps->lanes[STEP_IN_PASS], state_link)
+		if (foreseen && r == 0 && (n_left_behind(lane) > 0 || comes_again(lane)))
+			r = candidate_add(p, lane);
 	qsort(p->candidates, p->n_candidates, sizeof(*p->candidates), by_turn);
-	return 0;
+	return r;
 }
 
 static const struct pass_candidate *first_of(const struct passes *p, bool decode)
@@ -263,6 +368,14 @@ static bool is_before(const struct pass_candidate *prompt, const struct pass_can
 	       prompt->user_ns < decode->user_ns;
 }
 
+static void lane_have(struct passes *p, struct sched_lane *lane, struct room *room)
+{
+	if (room->foreseen)
+		lane_foresee(p, lane, room);
+	else
+		lane_take(p, lane, room);
+}
+
 static void take_decode(struct passes *p, struct room *room)
 {
 	const struct pass_candidate *prompt = first_of(p, false), *decode = first_of(p, true);
@@ -274,23 +387,23 @@ static void take_decode(struct passes *p, struct room *room)
 	room->rows -= kept;
 	for (uint32_t i = 0; i < p->n_candidates && room->rows > 0 && room->ns > 0; i++)
 		if (p->candidates[i].decode)
-			lane_take(p, p->candidates[i].lane, room);
+			lane_have(p, p->candidates[i].lane, room);
 	room->rows += kept;
 }
 
 static void take_prompts(struct passes *p, struct room *room)
 {
 	room_begin_prompts(p, room);
-	p->first_prompt = true;
+	room->first_prompt = true;
 	for (uint32_t i = 0; i < p->n_candidates && room->rows > 0; i++) {
 		if (p->candidates[i].decode)
 			continue;
 		if (room->ns <= 0)
 			break;
-		lane_take(p, p->candidates[i].lane, room);
-		p->first_prompt = false;
+		lane_have(p, p->candidates[i].lane, room);
+		room->first_prompt = false;
 	}
-	p->first_prompt = false;
+	room->first_prompt = false;
 }
 
 uint32_t room_absent_part(const struct sched_lane *lane)
@@ -332,7 +445,7 @@ int room_fill(struct passes *p, struct room *room)
 {
 	p->job.n_lanes = 0;
 	p->number++;
-	if (candidates_find(p, room->model) < 0)
+	if (candidates_find(p, room->model, false) < 0)
 		return -ENOMEM;
 	take_decode(p, room);
 	take_prompts(p, room);
@@ -341,4 +454,30 @@ int room_fill(struct passes *p, struct room *room)
 	if (p->job.n_lanes)
 		qsort(p->job.lanes, p->job.n_lanes, sizeof(*p->job.lanes), by_age);
 	return 0;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct next_rows *x = a, *y = b;
+
+	if (x->lane != y->lane)
+		return x->lane < y->lane ? -1 : 1;
+	return x->part < y->part ? -1 : x->part > y->part;
+}
+
+bool room_foresee(struct passes *p)
+{
+	struct room room;
+
+	p->next.n_rows = p->next.n_slots = 0;
+	if (candidates_find(p, p->job.model, true) < 0 || !first_of(p, false))
+		return false;
+	room_begin(p, p->job.model, &room);
+	room.foreseen = true;
+	take_decode(p, &room);
+	take_prompts(p, &room);
+	if (room.unclear)
+		p->next.n_rows = 0;
+	qsort(p->next.rows, p->next.n_rows, sizeof(*p->next.rows), by_place);
+	return p->next.n_rows > 0;
 }

@@ -10,6 +10,12 @@ struct room {
 	double ns; /* left of what decode may take, then of what prompts may */
 	double budget_ns;
 	double taken_ns;
+	uint32_t n_lanes; /* that have rows of it */
+	uint32_t n_of_lane; /* rows of the lane that is being looked at */
+	bool first_prompt; /* the prompt that is being looked at is the pass's first */
+	bool foreseen; /* it is the next pass's, of which nothing is taken */
+	bool unclear; /* where something of it will lie cannot be told */
+	struct store_foresight foresight; /* where the next of it will */
 	bool halved; /* decode's user has had more than that of a prompt */
 	uint64_t paths; /* that were read by who is in it */
 };
@@ -18,6 +24,11 @@ void room_begin(struct passes *p, const struct sched_model *model, struct room *
 /* The pass has rows of those who wait for the model; whose cannot be had have failed. 0 or -ENOMEM,
  * nobody taken. */
 MUST_CHECK int room_fill(struct passes *p, struct room *room);
+
+/* What the pass after the one that is under way is expected to have: of those who wait, of what
+ * prompts in it have left, and of those who come again; p->next is that. Returns whether prompts
+ * are among them: without, or where it cannot be told, p->next is nothing. */
+bool room_foresee(struct passes *p);
 
 /* The first of its sequences whose path is not all on the device; as many as it has: all are. */
 uint32_t room_absent_part(const struct sched_lane *lane);

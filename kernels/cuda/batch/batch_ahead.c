@@ -24,9 +24,9 @@ int batch_make_ahead(struct batch *b, const struct backend_job *job)
 
 	if (shape_page_bytes(b->pool, job->shape, NULL, 0) == 0)
 		return -EINVAL;
-	want = plan_want(b, job, b->all_blocks);
-	if (!want.tails)
+	if (job->plan_id == 0 || job->list->bounded)
 		return -ESTALE;
+	want = plan_want(b, job, b->all_blocks);
 	r = schedule_make(&making->schedule, &want);
 	if (!r)
 		r = plan_keep_tails(&making->plan, &making->schedule, job_n_rows(job));
