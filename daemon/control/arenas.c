@@ -453,9 +453,10 @@ static void seal_answer(struct request *request)
 	reply_done(request);
 }
 
+/* Where a driver waits for the pass, who asks does too, and nobody for him: it ends no later. */
 const struct verb verb_arena_seal = {.begin = seal_begin,
 				     .serve = add_serve,
-				     .beside = beside_segments,
+				     .beside = beside_pass,
 				     .slow = true,
 				     .answer = seal_answer};
 

@@ -257,6 +257,17 @@ int model_take(struct sched *s, struct sched_request *rq, struct sched_model **r
 	return r < 0 ? r : model_find(s, rq, &heads, ret);
 }
 
+bool model_is_ready(const struct sched *s, const struct sched_request *rq)
+{
+	struct model_call call = *(const struct model_call *)rq->room;
+	const struct split_heads all = {0};
+	const struct sched_model *model;
+
+	shape_fill(s, &call.shape);
+	model = model_look(s, &call, &all);
+	return model && model->program && model->program->ready;
+}
+
 static int open_serve(struct sched *s, struct sched_request *rq)
 {
 	struct sched_model *model;

@@ -231,6 +231,12 @@ static int new_serve(struct sched *s, struct sched_request *rq)
 	return r;
 }
 
+/* Nothing is made of one that others have. */
+static bool new_may_go(const struct sched *s, const struct sched_request *rq)
+{
+	return beside_segments(s, rq) || model_is_ready(s, rq);
+}
+
 static void new_answer(struct request *request)
 {
 	struct program_call *call = request->sched.room;
@@ -242,6 +248,6 @@ static void new_answer(struct request *request)
 
 const struct verb verb_program_new = {.begin = new_begin,
 				      .serve = new_serve,
-				      .beside = beside_segments,
+				      .beside = new_may_go,
 				      .slow = true,
 				      .answer = new_answer};

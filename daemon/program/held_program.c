@@ -210,8 +210,12 @@ int held_program_begin(struct held_program *held, const struct held_backend *wit
 bool held_program_prepare(struct held_program *held, const struct backend_ops *ops,
 			  struct backend *backend)
 {
-	return ops->program->program_prepare &&
-	       ops->program->program_prepare(backend, held->backend);
+	const struct backend_program_ops *with = ops->program;
+
+	if (!held->ready)
+		held->ready =
+			!with->program_prepare || !with->program_prepare(backend, held->backend);
+	return !held->ready;
 }
 
 void held_program_free(struct held_program *held, const struct backend_ops *ops,

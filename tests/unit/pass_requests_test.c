@@ -8,8 +8,10 @@
 #include "daemon/control/arenas.h"
 #include "daemon/control/evict.h"
 #include "daemon/control/lanes.h"
+#include "daemon/control/models.h"
 #include "daemon/control/seqs.h"
 #include "daemon/control/verbs.h"
+#include "daemon/program/held_program.h"
 #include "daemon/sched/sched_impl.h"
 #include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/sessions.h"
@@ -20,6 +22,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -217,6 +220,67 @@ static void sequences_that_are_not_in_the_pass_close_in_the_middle_of_it(void **
 	school_free(s);
 }
 
+static void go_into_a_pass(struct school *s)
+{
+	while (!s->h.sched->passes.in_flight)
+		go_until(s, NULL, world.now_ns + ROUND_NS);
+}
+
+/* No time passes either: what who has just come needs first. */
+static void memory_that_a_client_has_made_is_taken_in_the_middle_of_a_pass(void **state)
+{
+	static uint8_t memory[4096];
+	struct school *s = school_of_layers(1);
+	struct arena_call arena = {.arena = 2, .base = memory, .bytes = sizeof(memory)};
+	struct sched_request rq = request_of(&verb_arena_seal, &s->pupils[0], &arena);
+
+	(void)state;
+	go_into_a_pass(s);
+	sched_post(s->h.sched, &rq);
+	sched_round(s->h.sched);
+	assert_ptr_equal(sched_reap(s->h.sched), &rq);
+	assert_int_equal(rq.code, 0);
+	assert_true(s->h.sched->passes.in_flight);
+	assert_int_equal(s->pupils[0].c.session->arenas[2].bytes, sizeof(memory));
+	rq = request_of(&verb_arena_free, &s->pupils[0], &arena);
+	sched_post(s->h.sched, &rq);
+	assert_ptr_equal(next_answer(s, NULL), &rq);
+	school_free(s);
+}
+
+/* The verb's room begins so. */
+struct program_room {
+	struct model_call model;
+	struct held_program *program;
+};
+
+/* One that is being made ready waits for the pass. */
+static void a_program_that_others_have_is_given_in_the_middle_of_a_pass(void **state)
+{
+	struct school *s = school_of_layers(1);
+	struct pupil *p = &s->pupils[0];
+	struct sched_model *model = p->c.session->models[p->c.model - 1];
+	struct weights weights = {.domain = 1};
+	struct program_room room = {.model = {.shape = model->shape, .program = model->program}};
+	struct sched_request rq = request_of(&verb_program_new, p, &room);
+
+	(void)state;
+	strcpy(room.model.name, model->name);
+	model->program->weights = &weights;
+	go_into_a_pass(s);
+	sched_post(s->h.sched, &rq);
+	sched_round(s->h.sched);
+	assert_null(sched_reap(s->h.sched));
+	model->program->ready = true;
+	sched_round(s->h.sched);
+	assert_ptr_equal(sched_reap(s->h.sched), &rq);
+	assert_int_equal(rq.code, 0);
+	assert_int_equal(room.model.model, p->c.model);
+	assert_true(s->h.sched->passes.in_flight);
+	model->program->weights = NULL;
+	school_free(s);
+}
+
 static uint32_t n_released, n_renewed;
 
 /* A driver would wait for the pass. */
@@ -381,6 +445,8 @@ int main(void)
 		cmocka_unit_test(who_is_in_the_pass_is_served_beside_it_where_that_has_no_part),
 		cmocka_unit_test(a_session_is_served_in_order),
 		cmocka_unit_test(sequences_that_are_not_in_the_pass_close_in_the_middle_of_it),
+		cmocka_unit_test(memory_that_a_client_has_made_is_taken_in_the_middle_of_a_pass),
+		cmocka_unit_test(a_program_that_others_have_is_given_in_the_middle_of_a_pass),
 		cmocka_unit_test(memory_that_is_left_in_a_pass_goes_behind_it),
 		cmocka_unit_test(memory_that_is_left_in_a_pass_is_had_again_in_it),
 		cmocka_unit_test(that_nothing_can_go_is_said_at_once),

@@ -1,8 +1,8 @@
 /*
  * beside.c - what a pass has is named by the lanes in it; whose session has none of those may do
  * what it likes between two segments, to its own memory and models too, and who has some may do
- * what does not take of these. While the backend is at work memory stays where it is, as drivers
- * may wait for all work to end.
+ * what does not take of these. While the backend is at work its memory stays where it is, as
+ * drivers may wait for all work to end.
  */
 #include "beside.h"
 

@@ -128,6 +128,15 @@ static void model_free(struct sched *s, struct sched_model *model)
 	free(model);
 }
 
+struct sched_model *model_look(const struct sched *s, const struct model_call *call,
+			       const struct split_heads *heads)
+{
+	uint64_t print[2];
+
+	fingerprint(s, &call->shape, heads, call->weights_hash, print);
+	return find(s, call, print, heads);
+}
+
 int model_find(struct sched *s, struct sched_request *rq, const struct split_heads *heads,
 	       struct sched_model **ret)
 {

@@ -25,6 +25,9 @@ struct model_call {
  * there is none, with no user yet. 0, or -errno and a refusal. */
 MUST_CHECK int model_find(struct sched *s, struct sched_request *rq,
 			  const struct split_heads *heads, struct sched_model **ret);
+/* The same, if there is one already; NULL: not. */
+struct sched_model *model_look(const struct sched *s, const struct model_call *call,
+			       const struct split_heads *heads);
 /* Gone if nobody uses it: after model_find, where that came to nothing. */
 void model_settle(struct sched *s, struct sched_model *model);
 /* One user less. */
