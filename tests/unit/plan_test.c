@@ -262,22 +262,31 @@ static void test_a_block_straddling_nodes_belongs_to_its_last(void **state)
 	free(g);
 }
 
-static void test_long_contexts_split_at_absolute_segments(void **state)
+/* So many tokens in n segments, an item each. */
+static void assert_segments(uint32_t n_tokens, uint32_t n)
 {
 	struct plan_config config = grove_config(PLAN_AUTO);
 	struct work_list list = {0};
 	struct grove *g = grove_new(64);
 
-	(void)state;
-	grove_query(g, grove_root(g, 0, 5000), 1);
+	grove_query(g, grove_root(g, 0, n_tokens), 1);
 	config.segment_tokens = 512;
 	grove_plan(g, &config, &list);
-	assert_int_equal(list.n_items, 10);
-	assert_int_equal(list.merge_first[1], 10);
+	assert_int_equal(list.n_items, n);
+	assert_int_equal(list.merge_first[1], n);
 	for (uint32_t i = 0; i < list.n_items; i++)
 		assert_int_equal(list.pieces[list.tiles[list.items[i].tile].piece].pos, i * 512);
 	plan_list_done(&list);
 	free(g);
+}
+
+static void test_long_contexts_split_at_absolute_segments(void **state)
+{
+	(void)state;
+	for (uint32_t n = 2; n <= 64; n++) {
+		assert_segments(n * 512 - 120, n);
+		assert_segments(n * 512, n); /* the last one is full */
+	}
 }
 
 static void test_auto_reads_a_shared_prefix_once(void **state)
