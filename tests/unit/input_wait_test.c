@@ -181,6 +181,30 @@ static void a_step_that_is_cancelled_awaits_its_word_too(void **state)
 	assert_int_equal(client_open(&f->c, fixture_ids, 4, &f->seq, &match), 0);
 }
 
+/* It was in the lane's step before. */
+static void a_sequence_that_is_not_in_the_step_goes_without_it(void **state)
+{
+	struct fixture *f = *state;
+	struct abi_entry both = {.kind = ABI_STEP, .count = 2};
+	struct abi_step_seq recs[2];
+	struct store_match match;
+	uint64_t other, ticket;
+
+	assert_int_equal(client_open(&f->c, fixture_ids + 4, 4, &other, &match), 0);
+	recs[0] = client_step_seq(&f->c, f->seq, 4);
+	recs[1] = client_step_seq(&f->c, other, 4);
+	fixture_extend(f);
+	assert_ends(client_extend(&f->c, other, fixture_ids + 4, 4), 0, ABI_OK);
+	for (; both.layer < fixture_shape.n_layers; both.layer++)
+		assert_ends(client_do(&f->c, both, recs, sizeof(recs)), 0, ABI_OK);
+	fixture_extend(f);
+	ticket = fixture_submit_step(f, 0, ABI_STEP_STREAM, 0);
+	go_rounds(f, ROUNDS);
+	assert_int_equal(client_close(&f->c, other), 0);
+	set_ready(f, ticket);
+	assert_ends(client_wait(&f->c, ticket), 0, ABI_OK);
+}
+
 static void an_arena_that_goes_cancels_an_awaited_step(void **state)
 {
 	struct fixture *f = *state;
@@ -431,6 +455,7 @@ int main(void)
 		STEPPED(a_word_is_taken_back_and_answered),
 		STEPPED(a_refused_step_with_a_word_awaits_it),
 		STEPPED(a_step_that_is_cancelled_awaits_its_word_too),
+		STEPPED(a_sequence_that_is_not_in_the_step_goes_without_it),
 		STEPPED(an_arena_that_goes_cancels_an_awaited_step),
 		STEPPED(flags_and_words_that_are_not_are_refused),
 		STEPPED(a_session_that_ends_lets_its_streams_go),
