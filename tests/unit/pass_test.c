@@ -226,6 +226,7 @@ static void sequences_of_an_entry_have_each_their_tokens(void **state)
 	while (!has(p))
 		go_round(s);
 	assert_int_equal(end_of(p).status, 0);
+	assert_int_equal(s->h.sched->core.stats.pass_rows, N_SEQS * N_TOKENS);
 	for (uint32_t i = 0; i < N_SEQS; i++) {
 		assert_int_equal(client_open(&p->c, body.ids[i], N_TOKENS, &seq, &match), 0);
 		assert_int_equal(match.cached, N_TOKENS - 1); /* the last is always computed */
