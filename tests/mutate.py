@@ -6,11 +6,11 @@
 
 Draws N places (20) in C files of proto, client/lib, kvstore, kernels and daemon and changes an
 operator, a number or a condition there, or leaves a call out. Of the tests that the file reaches
-the nearest run, which its name, its header or its folder tells, one after another, each built just
-before, until one fails. A failure counts if it comes twice, and only of a test that passes without
-the change. What these leave meets all the others in the end, and then the nearest again under ASan,
-which sees leaks too. What survives that is listed: either nothing can tell the two programs apart,
-or only a GPU can, or a test is missing.
+the nearest run, one after another, each built just before, until one fails: near is what commits
+changed together with the file, and what its name, its header or its folder tells. A failure counts
+if it comes twice, and only of a test that passes without the change. What these leave meets all the
+others in the end, and then the nearest again under ASan, which sees leaks too. What survives that
+is listed: either nothing can tell the two programs apart, or only a GPU can, or a test is missing.
 
 Assertions, calls with a text of their own and comments are not changed, and what the compiler warns
 of does not count. What is changed is a copy in the build folder (build/mutate), which is the
@@ -20,6 +20,7 @@ script's own. No new place after --seconds.
 """
 import argparse
 import filecmp
+import math
 import os
 import random
 import re
@@ -36,6 +37,8 @@ FOLDERS = [
 # For a test that was never seen to pass. Another has as much, and ten times what it took.
 LIMIT_S = 60
 N_NEAR = 12  # tests
+N_COMMITS = 1500  # that are looked at, the last ones
+MANY_FILES = 40  # a commit of as many says nothing of what belongs together
 NO_CODE = r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\])\''
 CHANGES = [  # what is looked for in a line, what stands there instead
     (r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "),
@@ -132,13 +135,20 @@ def places(tree, only):
     return [place for place in found if re.search(only, f"{place.name}:{place.number + 1}")]
 
 
+def commits():
+    """The files of each."""
+    command = ["git", "log", "--format=tformat:@", "--name-only", "-n", str(N_COMMITS)]
+    found = [set(names.split()) for names in run(command).stdout.split("@")]
+    return [names for names in found if len(names) < MANY_FILES]
+
+
 class Test:
     def __init__(self, name, command, labels, build):
         self.name, self.labels = name, labels
         self.words = set(name.split("_")) - {"test"}
         own = build.folder + "/"
         self.programs = [word.removeprefix(own) for word in command if word.startswith(own)]
-        self.files, self.includes = set(), ""
+        self.files, self.includes, self.commits = set(), "", []
         if self.programs:
             ninja = run(["ninja", "-C", build.folder, "-t", "inputs", *self.programs])
             inputs = [path for path in ninja.stdout.split("\n") if path.startswith(build.tree)]
@@ -146,6 +156,7 @@ class Test:
         for file in self.files:
             if os.path.basename(file) == f"{name}.c":
                 self.includes = open(os.path.join(build.tree, file)).read()
+                self.commits = [names for names in build.commits if file in names]
 
     def nearness(self, name):
         """More for a test that is about the file, and some for one that is about its folder."""
@@ -153,7 +164,8 @@ class Test:
         shared = [any(word.startswith(part) for word in self.words) for part in stem]
         calls = f'#include "{name[:-2]}.h"' in self.includes
         folder = bool(set(name.split("/")[:-1]) & (self.words | set(self.labels)))
-        return 4 * all(shared) + 2 * sum(shared) + 3 * calls + folder
+        together = sum(name in names for names in self.commits) / math.sqrt(len(self.commits) + 1)
+        return 8 * together + 4 * all(shared) + 2 * sum(shared) + 3 * calls + folder
 
 
 class Build:
@@ -161,6 +173,7 @@ class Build:
 
     def __init__(self, tree, folder, jobs, *options):
         self.tree, self.folder, self.jobs, self.times, self.broken = tree, folder, jobs, {}, set()
+        self.commits = commits()
         configure = ["cmake", "-S", tree, "-B", folder, "-G", "Ninja"]
         if run([*configure, "-DBUILD_TESTING=ON", "-DCOPPICE_WERROR=ON", *options]).returncode:
             sys.exit(f"mutate.py: cmake fails in {folder}")
