@@ -24,6 +24,8 @@
 #define PROMPT 500u
 #define CHUNK 100u
 #define COMPANY 4
+#define LONG 2400u
+#define LONG_PART 300u
 
 struct decode_service service;
 
@@ -105,6 +107,28 @@ static void logits_have_the_bits_of_an_app_that_computes_the_layers(void **state
 	}
 	decode_client_close(&client);
 	app_close(&app);
+}
+
+/* A pass has no more than some of its rows, and the next one's plan is made meanwhile where the
+ * backend can: it says the same as one that comes in parts, each of which is waited for. */
+static void a_long_prompt_is_what_its_parts_are(void **state)
+{
+	static uint32_t ids[LONG];
+	struct decode_client client;
+	struct coppice_seq *seq;
+	float logits[DECODE_VOCAB];
+
+	(void)state;
+	for (uint32_t i = 0; i < LONG; i++)
+		ids[i] = service.ids[i * 7 % DECODE_TOKENS];
+	decode_client_open(&client, &service);
+	coppice_seq_close(decode_prompt(&client, ids, LONG));
+	memcpy(logits, decode_logits(&client), sizeof(logits));
+	seq = decode_anew(&client, ids, LONG_PART);
+	for (uint32_t pos = LONG_PART; pos < LONG; pos += LONG_PART)
+		decode_run(&client, seq, ids + pos, LONG_PART);
+	decode_assert_same(&client, logits);
+	decode_client_close(&client);
 }
 
 /* ---- shared --------------------------------------------------------------------------------- */
@@ -393,6 +417,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(logits_have_the_bits_of_an_app_that_computes_the_layers),
+		cmocka_unit_test(a_long_prompt_is_what_its_parts_are),
 		cmocka_unit_test(a_row_says_what_its_logits_do),
 		cmocka_unit_test(another_session_finds_what_was_computed),
 		cmocka_unit_test(company_changes_no_bit),
