@@ -21,7 +21,7 @@ if(TARGET coppiced AND TARGET coppice)
 	add_dependencies(fair_test coppiced)
 	set_tests_properties(fair_test PROPERTIES SKIP_RETURN_CODE 77)
 	# What one user can do to hold up another: each measured beside an honest neighbour.
-	foreach(name attack attack_hoard attack_device)
+	foreach(name attack attack_hoard attack_kinds attack_lanes attack_device)
 		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c e2e/attack_fixture.c
 			LIBS e2e_fixtures coppice coppice_proto
 			ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
