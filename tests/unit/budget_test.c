@@ -193,6 +193,24 @@ static void prefill_within(const struct limits *l)
 	assert_bounded(m, client, l, "prefill");
 }
 
+static void choose_blocks(struct modelled_client *client)
+{
+	const struct abi_sparse wish = {.tau = 0.5, .stride = 8, .block_tokens = 64};
+	const struct abi_entry entry = {.kind = ABI_SPARSE, .seq = client->seq};
+
+	assert_int_equal(client_do(&client->c, entry, &wish, sizeof(wish)).status, 0);
+}
+
+static void sparse_prefill_within(const struct limits *l)
+{
+	struct modelled *m = modelled_new();
+	struct modelled_client *client = join(m, l);
+
+	choose_blocks(client);
+	modelled_ask(m, client, ROWS);
+	assert_bounded(m, client, l, "sparse prefill");
+}
+
 static void forks_within(const struct limits *l, uint32_t n_rows)
 {
 	struct modelled *m = modelled_new();
@@ -225,6 +243,22 @@ static void draft_within(const struct limits *l)
 	assert_bounded(m, client, l, "a draft");
 }
 
+/* Where there is time for it. */
+static void blocks_are_chosen_on_paths_that_are_not_too_long(void **state)
+{
+	const struct limits l = {PLAN_AUTO, 60000, 65536, LONG_TOKENS, 1};
+	struct modelled *m = modelled_new();
+	struct modelled_client *client = join(m, &l);
+
+	(void)state;
+	choose_blocks(client);
+	modelled_ask(m, client, ROWS);
+	modelled_await(m, client);
+	assert_int_equal(m->n_estimates, 1);
+	modelled_free(m);
+	sparse_prefill_within(&(struct limits){PLAN_AUTO, 30, 65536, 1000, 1});
+}
+
 /* Each with each. */
 static void no_batch_is_longer_at_the_limits_of_the_keys(void **state)
 {
@@ -243,6 +277,7 @@ static void no_batch_is_longer_at_the_limits_of_the_keys(void **state)
 		l.n_q_heads = heads[at % N_OF(heads)];
 		l.n_tokens = tokens[at / N_OF(heads)];
 		prefill_within(&l);
+		sparse_prefill_within(&l);
 		forks_within(&l, 1);
 		forks_within(&l, FORK_ROWS);
 		draft_within(&l);
@@ -270,6 +305,7 @@ int main(void)
 		cmocka_unit_test(prefill_on_a_long_path_is_cut),
 		cmocka_unit_test(the_longest_path_is_cut_at_the_least_budget),
 		cmocka_unit_test(the_largest_budget_cuts_nothing),
+		cmocka_unit_test(blocks_are_chosen_on_paths_that_are_not_too_long),
 		cmocka_unit_test(no_batch_is_longer_at_the_limits_of_the_keys),
 		cmocka_unit_test(no_batch_is_longer_by_any_policy),
 	};

@@ -2,6 +2,7 @@
 #include "modelled.h"
 
 #include "daemon/sched/sched_impl.h"
+#include "kernels/arith.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,6 +26,7 @@ static struct {
 	struct modelled *of;
 	uint64_t now_ns, end_ns; /* the batch's */
 	uint64_t last_id;
+	double estimate_ns; /* before the batch, and a part of it */
 } world;
 
 uint64_t modelled_now_ns(void)
@@ -71,11 +73,38 @@ static double query_ns(const struct backend_job *job, uint32_t query, uint32_t *
 	return ns;
 }
 
+/* Nothing is known, so that every block matters as much; whoever asks waits for it. */
+static int model_estimate(struct backend *b, const struct backend_estimate *e,
+			  const float **ret_mass)
+{
+	static float mass[MODELLED_BLOCKS];
+	uint32_t n = ceil_div(e->n_q, e->block_tokens) * ceil_div(e->n_k, e->block_tokens);
+
+	(void)b;
+	assert_in_range(n, 1, MODELLED_BLOCKS);
+	for (uint32_t i = 0; i < n; i++)
+		mass[i] = 1;
+	world.estimate_ns = MODELLED_ESTIMATE_READS * e->n_k * MODELLED_TOKEN_NS;
+	world.now_ns += (uint64_t)world.estimate_ns;
+	world.of->n_estimates++;
+	*ret_mass = mass;
+	return 0;
+}
+
+/* Of sparse prefill, before its blocks are chosen. */
+static bool only_appends(const struct backend_batch *batch)
+{
+	return batch->n_jobs == 1 && batch->jobs[0].tree->n_queries == 1 && !batch->jobs[0].io[0].o;
+}
+
 static int model_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
 {
 	double ns = 0;
 
 	(void)b;
+	*ret_id = ++world.last_id;
+	if (only_appends(batch))
+		return 0;
 	for (uint32_t i = 0; i < batch->n_jobs; i++) {
 		const struct backend_job *job = &batch->jobs[i];
 		uint32_t read[MODELLED_CLIENTS] = {0};
@@ -84,11 +113,11 @@ static int model_submit(struct backend *b, const struct backend_batch *batch, ui
 		for (uint32_t q = 0; q < job->tree->n_queries; q++)
 			ns += query_ns(job, q, read);
 	}
-	if (ns > world.of->longest_ns)
-		world.of->longest_ns = ns;
+	if (ns + world.estimate_ns > world.of->longest_ns)
+		world.of->longest_ns = ns + world.estimate_ns;
+	world.estimate_ns = 0;
 	world.of->n_batches++;
 	world.end_ns = world.now_ns + (uint64_t)ns;
-	*ret_id = ++world.last_id;
 	return 0;
 }
 
@@ -109,11 +138,14 @@ struct modelled *modelled_new(void)
 	ops.submit = model_submit;
 	ops.completed = model_completed;
 	ops.cost = model_cost;
+	ops.estimate = model_estimate;
+	ops.choose = NULL;
 	world.of = m;
 	m->moment_ns = MOMENT_NS;
 	m->n_q_heads = 1;
 	world.now_ns = world.end_ns = 1000000000;
 	world.last_id = 0;
+	world.estimate_ns = 0;
 	harness_init(&m->h);
 	m->h.ops = &ops;
 	m->h.stepped = true;

@@ -14,6 +14,9 @@
 #define MODELLED_PAIR_NS 76.0
 #define MODELLED_TOKEN_NS 170.0
 #define MODELLED_FIXED_NS 2000.0
+/* What an estimate for sparse prefill takes, in times that its path is read: as seen on a CPU. */
+#define MODELLED_ESTIMATE_READS 12.0
+#define MODELLED_BLOCKS 16384u /* of one, at most */
 #define MODELLED_CLIENTS 80u
 
 /* A session with a sequence on so many tokens, and the step that it is at. */
@@ -34,7 +37,7 @@ struct modelled {
 	struct modelled_client clients[MODELLED_CLIENTS];
 	uint32_t n_clients;
 	double longest_ns; /* of a batch */
-	uint64_t n_batches;
+	uint64_t n_batches, n_estimates;
 	/* Rows that clients ask for once they have what they asked for, those of user 1 and others;
 	 * 0: they do not. */
 	uint32_t first_again, others_again;

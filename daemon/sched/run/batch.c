@@ -184,8 +184,8 @@ static uint32_t collect_device_words(struct batch *b)
 
 static int submit_slice(struct batch *b, struct backend_batch *batch)
 {
-	const struct sparse_slice slice = {b->core, b->slice.rows[0].part, &b->jobs[0],
-					   &b->backend_jobs[0]};
+	const struct sparse_slice slice = {b->core, b->slice.rows[0].part, b->slice.chooses,
+					   &b->jobs[0], &b->backend_jobs[0]};
 	int r = sparse_choose(&b->sparse, &slice, batch);
 
 	if (r == 0)

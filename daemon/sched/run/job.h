@@ -57,6 +57,7 @@ struct slice {
 	struct part_rows *rows; /* owned, of one part after the other */
 	uint32_t n, room;
 	double ns; /* that it is modelled to take */
+	bool chooses; /* the blocks that its rows see: sparse prefill */
 };
 
 /* Rows of a sequence that a job to come has, behind those that are live now. */

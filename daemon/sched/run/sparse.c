@@ -33,8 +33,7 @@ struct choice {
 
 static bool is_wanted(const struct sparse_slice *slice)
 {
-	return step_may_be_sparse(slice->part) && slice->core->ops->estimate &&
-	       slice->job->plan->tree.n_queries == 1;
+	return slice->chooses && slice->job->plan->tree.n_queries == 1;
 }
 
 static struct choice choice_of(struct sparse *x, const struct sparse_slice *slice)

@@ -39,6 +39,7 @@ struct sparse {
 struct sparse_slice {
 	const struct sched_core *core;
 	const struct step_part *part;
+	bool chooses; /* it wants that, and there is time for it */
 	const struct batch_job *job;
 	const struct backend_job *exact;
 };
