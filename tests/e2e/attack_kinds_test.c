@@ -1,7 +1,7 @@
 /*
  * attack_kinds_test.c - what one user can do to hold up another by kinds of work that attack_test
- * does not have: sparse prefill behind long paths, K and V that are only appended, models, lanes and
- * pins that come and go, and all of it at once by several users.
+ * does not have: sparse prefill behind long paths, K and V that are only appended, models, lanes
+ * and pins that come and go, and all of it at once by several users.
  */
 #include "attack_fixture.h"
 #include "element.h"
