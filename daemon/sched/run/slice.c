@@ -76,15 +76,13 @@ static uint32_t rows_in_time(const struct filling *f, const struct step_part *pa
 }
 
 /* What choosing blocks for a slice of the part takes, however few its rows are; 0: they are not
- * chosen. Where it takes most of a batch exact attention is sooner done, and keeps others less. How
- * busy the machine is does not matter: the same is chosen on another day. */
+ * chosen. Where it takes most of a batch exact attention is sooner done, and keeps others less. */
 static double choosing_ns(const struct filling *f, const struct step_part *part, double read_ns)
 {
 	const struct backend_ops *ops = f->core->ops;
 	double ns = (ops->wants_rows ? ESTIMATE_READS_DEVICE : ESTIMATE_READS) * read_ns;
-	double most_ns = f->core->config->batch_budget_ms * 1e6 / 2;
 
-	return ops->estimate && step_may_be_sparse(part) && ns + read_ns <= most_ns ? ns : 0;
+	return ops->estimate && step_may_be_sparse(part) && ns + read_ns <= f->most_ns / 2 ? ns : 0;
 }
 
 /* Returns whether there may be room for more, of the next part; or -ENOMEM. */
