@@ -15,7 +15,7 @@ if(COPPICE_SANITIZE)
 endif()
 
 # Who has how much of the backend's time, and how long a batch may keep the others.
-foreach(unit turns budget cut sched_paths queues neighbour branched)
+foreach(unit turns budget sched_paths queues neighbour branched)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()
@@ -49,9 +49,12 @@ coppice_test(NAME plan_ahead_random_test SOURCES unit/plan_ahead_random_test.c u
 coppice_test(NAME pace_test SOURCES unit/pace_test.c
 	LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 
-coppice_test(NAME sched_long_memory_test SOURCES unit/sched_long_memory_test.c
-	LIBS unit_fixtures coppice_daemon LABELS unit)
-target_link_options(sched_long_memory_test PRIVATE -Wl,--wrap=realloc)
+# Where arrays cannot grow.
+foreach(unit cut sched_long_memory)
+	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/short_memory.c
+		LIBS unit_fixtures coppice_daemon LABELS unit)
+	target_link_options(${unit}_test PRIVATE -Wl,--wrap=realloc)
+endforeach()
 
 foreach(unit sched_tiers sched_long sched_ahead)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c

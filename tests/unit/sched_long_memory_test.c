@@ -2,11 +2,11 @@
  * sched_long_memory_test.c - memory that runs out while a path longer than the pool is streamed:
  * the step says so, and the next one, of another sequence, succeeds when there is memory again.
  *
- * The linker puts a function of this file around realloc, by which arrays grow. They never shrink:
- * of those of a step each fails to grow once, in the order in which they come. The client, which is
- * this thread, has memory.
+ * Arrays never shrink: of those of a step each fails to grow once, in the order in which they come.
+ * The client, which is this thread, has memory.
  */
 #include "documents.h"
+#include "short_memory.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -17,23 +17,6 @@
 
 #define FAILURES_MAX 100 /* far more than there are arrays */
 #define VIEW_ARRAYS 6 /* of a pass' view alone */
-
-/* The so many-th allocation from now on fails, of all threads but this program's first; 0: none. */
-static _Atomic unsigned fails_in;
-static _Thread_local bool is_spared;
-
-void *__real_realloc(void *old, size_t bytes);
-void *__wrap_realloc(void *old, size_t bytes);
-
-static bool fails(void)
-{
-	return !is_spared && fails_in > 0 && --fails_in == 0;
-}
-
-void *__wrap_realloc(void *old, size_t bytes)
-{
-	return fails() ? NULL : __real_realloc(old, bytes);
-}
 
 static uint64_t open_document(struct client *c, uint32_t *ret_pos)
 {
@@ -89,13 +72,13 @@ static bool compute_last(struct client *c, unsigned n)
 	assert_int_equal(pos, LONG_TOKENS - DOC_CHUNK);
 	extend(c, seq, pos);
 	for (uint32_t layer = 0; layer < DOC_LAYERS && status == 0; layer++) {
-		fails_in = layer == 0 ? n : 0;
+		short_memory_fails_in(layer == 0 ? n : 0);
 		document_fill(c, LONG_DOC, pos, DOC_CHUNK, layer);
 		status = client_step(c, &rec, layer).status;
 		document_output(c, rec.o + (DOC_CHUNK - 1) * DOC_ROW_BYTES, o[layer]);
 	}
 	assert_true(status == 0 || status == -ENOMEM);
-	fails_in = 0;
+	short_memory_fails_in(0);
 	if (status == 0)
 		assert_close(o, document_expected_long[LONG_CHUNKS - 1]);
 	assert_int_equal(client_close(c, seq), 0);
@@ -107,7 +90,7 @@ static void a_step_that_finds_no_memory_says_so(void **state)
 	struct fixture *f = *state;
 	unsigned n_failed = 0;
 
-	is_spared = true;
+	short_memory_spare();
 	f->h.config.stage_bytes = 2u << 20;
 	documents_start(f);
 	append_all_but_one(&f->c);
