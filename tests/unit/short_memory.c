@@ -1,4 +1,8 @@
-/* short_memory.c - see short_memory.h. One array fails at a time, whichever thread has it. */
+/*
+ * short_memory.c - the realloc that programs of short_memory.h have. It is libc's but for one call,
+ * which fails, whichever thread makes it; the next ones succeed again. Threads that are spared are
+ * not counted.
+ */
 #include "short_memory.h"
 
 #include <stdatomic.h>
