@@ -3,7 +3,8 @@
 #
 #   packaging/python.sh wheel          builds it, into build/python/dist
 #   packaging/python.sh environment    a fresh environment, with the wheel and what the tests need
-#   packaging/python.sh types          mypy over the package and its tests, and over client/vllm's
+#   packaging/python.sh types          mypy over the package and its tests, and over client/vllm's;
+#                                      its stubs are held against the extension
 #   packaging/python.sh tests BUILD    the tests, with the daemon of a build folder
 #   packaging/python.sh all BUILD      all of these
 #   packaging/python.sh torch          fetches torch and transformers too (5.5 GB: the one build for
@@ -88,6 +89,7 @@ types() {
 	cd client/python/tests/core
 	"${check[@]}" -p coppice
 	"${check[@]}" .
+	"$home/env/bin/python" -m mypy.stubtest --allowlist ../stubtest.txt coppice._coppice
 	cd ../../../vllm
 	"${check[@]}" --config-file pyproject.toml coppice_vllm
 }
