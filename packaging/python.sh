@@ -7,36 +7,40 @@
 #                                      its stubs are held against the extension
 #   packaging/python.sh tests BUILD    the tests, with the daemon of a build folder
 #   packaging/python.sh all BUILD      all of these
-#   packaging/python.sh torch          fetches torch and transformers too (5.5 GB: the one build for
-#                                      x86-64 that PyPI has loads the libraries of CUDA); without
-#                                      them there are no tests of coppice.hf
 #   packaging/python.sh vllm BUILD     fetches vLLM's build for CPUs (6 GB), and runs the tests of
 #                                      client/vllm
 #
-# What is used beside the wheel is pinned by client/python/tests/requirements.txt. It is fetched
-# once and kept in build/python/pinned; a later run needs no network.
+# What is used beside the wheel is pinned by client/python/tests/requirements.txt, and by hf's below
+# that. It is fetched once and kept in build/python/pinned (0.7 GB, 1.6 GB unpacked, most of it
+# torch); a later run needs no network. Where there is no driver of NVIDIA's, cuda-stand-ins.py
+# spares the libraries of CUDA (5.5 GB unpacked, with them).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 home=$PWD/build/python
 pins=client/python/tests/requirements.txt
+torch_pins=client/python/tests/hf/requirements.txt
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
 # The packages of the pins, in an environment of their own.
 fetch() {
 	local sum
-	sum=$(cat "$pins" <(python3 --version) | sha256sum)
+	sum=$(cat "$pins" "$torch_pins" packaging/cuda-stand-ins.py <(python3 --version) | sha256sum)
 	[[ $(cat "$home/pinned/sum" 2>/dev/null) != "$sum" ]] || return 0
 	rm -rf "$home/pinned"
 	python3 -m venv "$home/pinned"
 	"$home/pinned/bin/pip" install -q --only-binary :all: -r "$pins"
+	torch
 	echo "$sum" >"$home/pinned/sum"
 }
 
-# They stay until the pins change.
 torch() {
-	fetch
-	"$home/pinned/bin/pip" install -q --only-binary :all: -c "$pins" \
-		-r client/python/tests/hf/requirements.txt
+	local install=("$home/pinned/bin/pip" install -q --only-binary :all: --no-compile)
+	if python3 -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null; then
+		"${install[@]}" -c "$pins" -r "$torch_pins"
+	else
+		"${install[@]}" --no-deps -r "$torch_pins"
+		packaging/cuda-stand-ins.py "$(site_packages "$home/pinned")/torch"
+	fi
 }
 
 # In an environment of its own, as its pins are others.
@@ -108,7 +112,7 @@ tests() { # build folder
 }
 
 case "${1-}" in
-wheel | environment | types | torch) "$1" ;;
+wheel | environment | types) "$1" ;;
 vllm) vllm "${2:?packaging/python.sh vllm BUILD}" ;;
 tests) tests "${2:?packaging/python.sh tests BUILD}" ;;
 all)
@@ -118,8 +122,8 @@ all)
 	tests "${2:?packaging/python.sh all BUILD}"
 	;;
 *)
-	echo "usage: packaging/python.sh wheel | environment | types | torch | vllm BUILD |" \
-		"tests BUILD | all BUILD" >&2
+	echo "usage: packaging/python.sh wheel | environment | types | vllm BUILD | tests BUILD |" \
+		"all BUILD" >&2
 	exit 2
 	;;
 esac

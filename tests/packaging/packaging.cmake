@@ -14,6 +14,8 @@ add_test(NAME demo_table_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/demo_tab
 set_tests_properties(demo_table_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
 add_test(NAME draw_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/draw_test.py)
 set_tests_properties(draw_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
+add_test(NAME cuda_stand_ins_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/cuda_stand_ins_test.py)
+set_tests_properties(cuda_stand_ins_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
 if(TARGET coppiced AND TARGET coppicectl AND TARGET coppice-agent)
 	add_test(NAME demo_test
 		COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/demo_test.py ${PROJECT_BINARY_DIR})
