@@ -102,6 +102,10 @@ class Stats(NamedTuple):
     draining: bool
     weights_bytes_read: int
 
+def extremes(tokens: object) -> tuple[int, int] | None:
+    """The least and the most; None where it is no list, or empty, or has anything but integers of
+    64 bits: bool is none. Of a long prompt in a tenth of the time that min and max take."""
+
 def version() -> str:
     """Of libcoppice, which this package carries."""
 

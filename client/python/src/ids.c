@@ -9,6 +9,7 @@
 #include "fault.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 
 struct range {
@@ -136,4 +137,33 @@ void ids_done(struct ids *ids)
 {
 	if (ids->items != ids->few)
 		free(ids->items);
+}
+
+/* False: it is none that is plain. No code of its own is run, so the list stays as it is. */
+static bool read_plain(PyObject *item, long long *ret)
+{
+	if (Py_TYPE(item) != &PyLong_Type)
+		return false;
+	*ret = PyLong_AsLongLong(item);
+	if (*ret != -1 || !PyErr_Occurred())
+		return true;
+	PyErr_Clear();
+	return false;
+}
+
+PyObject *ids_extremes(PyObject *module, PyObject *list)
+{
+	Py_ssize_t n = PyList_Check(list) ? PyList_Size(list) : 0;
+	long long least = LLONG_MAX, most = LLONG_MIN, value;
+
+	(void)module;
+	for (Py_ssize_t i = 0; i < n; i++) {
+		if (!read_plain(PyList_GetItem(list, i), &value))
+			Py_RETURN_NONE;
+		least = value < least ? value : least;
+		most = value > most ? value : most;
+	}
+	if (n == 0)
+		Py_RETURN_NONE;
+	return Py_BuildValue("(LL)", least, most);
 }

@@ -17,5 +17,8 @@ MUST_CHECK int ids_read(PyObject *list, const char *what, struct ids *ret);
 /* The same with -1 for UINT32_MAX. */
 MUST_CHECK int ids_read_parents(PyObject *list, struct ids *ret);
 void ids_done(struct ids *ids);
+/* The function of the module: (least, most) of a list, or None where it is empty or has anything
+ * but plain integers of 64 bits. */
+PyObject *ids_extremes(PyObject *module, PyObject *list);
 
 #endif

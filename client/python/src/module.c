@@ -10,6 +10,7 @@
 #include "connection.h"
 #include "decode.h"
 #include "fault.h"
+#include "ids.h"
 #include "lane_type.h"
 #include "model.h"
 #include "part.h"
@@ -28,6 +29,7 @@ static PyObject *version(PyObject *module, PyObject *unused)
 
 static PyMethodDef functions[] = {
 	{"version", version, METH_NOARGS, "Of libcoppice, which this package carries."},
+	{"extremes", ids_extremes, METH_O, "Of a list of tokens, the least and the most."},
 	{NULL},
 };
 

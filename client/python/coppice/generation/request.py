@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
+from .._coppice import extremes
 from .batch import LANE_STREAMS
 from .sampling import Sampling
 from .stream import Stream
@@ -23,7 +24,7 @@ class Limits:
         """Tokens that may come behind a prompt."""
         if not prompt:
             raise ValueError("the prompt is empty: give it one token at least")
-        least, most = min(prompt), max(prompt)
+        least, most = extremes(prompt) or (min(prompt), max(prompt))
         if least < 0 or most >= self.n_vocab:
             bad = least if least < 0 else most
             raise ValueError(f"token {bad} is not of the model's {self.n_vocab}")

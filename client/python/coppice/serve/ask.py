@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Mapping
 
+from .._coppice import extremes
 from ..generation.request import sampling_of
 from ..generation.sampling import Sampling
 from .errors import ApiError
@@ -148,7 +149,7 @@ def _ask(fields: Fields, sampling: Sampling) -> Ask:
 
 
 def _is_tokens(value: Any) -> bool:
-    return isinstance(value, list) and set(map(type, value)) == {int}
+    return extremes(value) is not None
 
 
 def _prompts(given: Any) -> list[str | list[int]]:

@@ -15,6 +15,7 @@ from harness import CHECKPOINT, Daemon, await_seqs
 from test_steps import DIM, N_HEADS, N_KV, Layer
 
 import coppice
+from coppice._coppice import extremes
 
 
 @pytest.fixture
@@ -269,6 +270,13 @@ def test_tokens_that_are_none(lane: coppice.Lane, small: coppice.Model) -> None:
         lane.open(small, [])
     with pytest.raises(TypeError):
         lane.open(small, 5)  # type: ignore[arg-type]
+
+
+def test_what_tokens_are_plain() -> None:
+    for plain, ends in (([3], (3, 3)), ([7, -1, 2**62], (-1, 2**62)), ([0, 5, 1], (0, 5))):
+        assert extremes(plain) == ends
+    for other in ([], (1, 2), "12", None, [1, True], [1.0], [1, "2"], [2**63], [-(2**70)], [[1]]):
+        assert extremes(other) is None
 
 
 class Odd:
