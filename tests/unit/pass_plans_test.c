@@ -57,15 +57,19 @@ static int prepare(struct backend *b, const struct backend_job *job)
 	return 0;
 }
 
-/* Its plan has all paths as they are. */
+/* Its plan has all paths as they are, and drafts are planned as such. */
 static int run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
 {
 	struct plan_paths *p = plan_of(run->job);
 
 	if (p->id != run->job->plan_id)
 		plan_paths_fill(p, run->job);
-	for (uint32_t q = 0; q < plans.passes->job.n_parts; q++)
-		plan_paths_check(p, q, plans.passes->job.parts[q]->seq->store);
+	for (uint32_t q = 0; q < plans.passes->job.n_parts; q++) {
+		const struct sched_seq *seq = plans.passes->job.parts[q]->seq;
+
+		plan_paths_check(p, q, seq->store);
+		assert_int_equal(run->job->tree->queries[q].parents != NULL, seq->draft);
+	}
 	return plans.run(b, run, ret_id);
 }
 
@@ -447,6 +451,48 @@ static void a_newcomers_prompt_goes_by_a_plan_made_meanwhile(void **state)
 	school_free(s);
 }
 
+/* Tokens that are all the next one behind the sequence. */
+static void ask_for_a_draft(struct pupil *p, uint32_t n)
+{
+	struct {
+		struct abi_decode head;
+		struct abi_decode_seq seq;
+		uint32_t ids[2 * ABI_DECODE_DRAFT_MAX]; /* and parents */
+	} body = {.seq = {.seq = p->seq, .n_new = n}};
+
+	memset(body.ids + n, 0xff, n * sizeof(*body.ids));
+	client_submit(&p->c,
+		      (struct abi_entry){.kind = ABI_DECODE,
+					 .flags = ABI_EXTEND_PARENTS,
+					 .count = 1},
+		      &body,
+		      (uint32_t)(sizeof(body.head) + sizeof(body.seq) + 2 * n * sizeof(*body.ids)));
+}
+
+/* It comes while a long prompt is computed, of which more is left. */
+static void a_draft_goes_by_no_plan_that_took_it_for_tokens(void **state)
+{
+	struct school *s = school_of_n(100);
+	struct pupil *reader = join(s, 1, 0, 1), *drafter = &s->pupils[0];
+
+	(void)state;
+	stop_all(s);
+	ask(reader, 2 * MAX_ROWS);
+	while (!s->h.sched->passes.in_flight)
+		go_for(s, ROUND_NS);
+	ask_for_a_draft(drafter, 4);
+	for (uint32_t i = 0; i < 3; i++) {
+		go_for(s, ROUND_NS);
+		while (plan_ahead_is_making(&s->h.sched->passes.plans->ahead))
+			usleep(100);
+	}
+	assert_true(s->h.sched->passes.in_flight);
+	go_slowly_till_has(s, reader);
+	go_slowly_till_has(s, drafter);
+	assert_int_equal(end_of(drafter).status, 0);
+	school_free(s);
+}
+
 /* Another takes the pages where its next chunk was to lie. */
 static void a_plan_whose_pages_another_has_is_made_anew(void **state)
 {
@@ -490,6 +536,7 @@ int main(void)
 		cmocka_unit_test(a_long_prompt_beside_others_goes_by_plans_made_meanwhile),
 		cmocka_unit_test(prompts_of_many_go_by_plans_made_meanwhile),
 		cmocka_unit_test(a_newcomers_prompt_goes_by_a_plan_made_meanwhile),
+		cmocka_unit_test(a_draft_goes_by_no_plan_that_took_it_for_tokens),
 		cmocka_unit_test(a_plan_whose_pages_another_has_is_made_anew),
 	};
 

@@ -237,16 +237,17 @@ static int find_wide_plan(struct plans *p, struct batch_job *job)
 	return r;
 }
 
-/* Do the new tokens lie where the plan that was made ahead has them? Those that it takes in may lie
- * anywhere. */
+/* Do the new tokens lie where the plan that was made ahead has them, none of them a draft's? Those
+ * that it takes in may lie anywhere. */
 static bool is_as_foreseen(const struct plan *plan, const struct batch_job *job)
 {
 	for (uint32_t q = 0; q < plan->n_planned && plan->foreseen; q++) {
 		const struct work_node *node = &plan->nodes[plan->queries[q].node];
 		const struct backend_io *io = &job->io[q];
 
-		if (node->n_slices != io->n_slots || memcmp(plan->slices + node->slice, io->slots,
-							    io->n_slots * sizeof(*io->slots)) != 0)
+		if (job->parts[q]->seq->draft || node->n_slices != io->n_slots ||
+		    memcmp(plan->slices + node->slice, io->slots,
+			   io->n_slots * sizeof(*io->slots)) != 0)
 			return false;
 	}
 	return true;

@@ -287,7 +287,8 @@ static int part_foresee(struct next_job *next, struct store_foresight *foresight
 	return n_slots > 0 ? 0 : -EAGAIN;
 }
 
-/* In the order in which they are to be taken. */
+/* In the order in which they are to be taken. Of a draft the plan would have to have parents, which
+ * come with its rows. */
 static void lane_foresee(struct passes *p, struct sched_lane *lane, struct room *room)
 {
 	int r = 0;
@@ -303,7 +304,7 @@ static void lane_foresee(struct passes *p, struct sched_lane *lane, struct room 
 			room_take(room, &asked, n);
 	}
 	room->n_lanes += room->n_of_lane > 0;
-	room->unclear |= r < 0;
+	room->unclear |= r < 0 || lane->decode.parents;
 }
 
 /* ---- whose turn it is ------------------------------------------------------------------------ */
