@@ -198,10 +198,7 @@ static int live_extend(struct store_seq *q, const uint32_t *ids, uint32_t n, boo
 /* The page of the last token there is, be it live. */
 static uint32_t last_page(const struct store_seq *q)
 {
-	if (q->n_live > 0)
-		return q->slots[q->n_slots - 1].page;
-	return q->tail.n > 0 || q->n_path == node_end(q->node) ? page_before(q, q->node)
-							       : PAGES_NONE;
+	return q->n_live > 0 ? q->slots[q->n_slots - 1].page : page_before(q, q->node);
 }
 
 uint32_t store_seq_foresee(const struct store_seq *q, uint32_t n, struct store_foresight *foresight,
@@ -213,6 +210,8 @@ uint32_t store_seq_foresee(const struct store_seq *q, uint32_t n, struct store_f
 	uint32_t row = (q->n_path + q->tail.n + q->n_live) % m->lent.page_tokens;
 	uint32_t page = last_page(q), n_slots = 0;
 
+	if (q->n_path < node_end(q->node))
+		return 0; /* an extension cuts the node in two */
 	if (!page_goes_on(q, page, row))
 		page = pages_look_on(&m->store->pages, &h->pages, &look);
 	for (; n > 0 && page != PAGES_NONE; row = 0) {

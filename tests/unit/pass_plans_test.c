@@ -451,6 +451,51 @@ static void a_newcomers_prompt_goes_by_a_plan_made_meanwhile(void **state)
 	school_free(s);
 }
 
+/* While a long prompt's pass is under way, of which more is left, and plans are made. */
+static void look_ahead(struct school *s)
+{
+	for (uint32_t i = 0; i < 3; i++) {
+		go_for(s, ROUND_NS);
+		while (plan_ahead_is_making(&s->h.sched->passes.plans->ahead))
+			usleep(100);
+	}
+	assert_true(s->h.sched->passes.in_flight);
+}
+
+/* Its sequence is one on the first tokens of the other's. */
+static void stand_in_the_middle(struct pupil *p, const struct pupil *other, uint32_t n)
+{
+	uint32_t ids[100];
+	struct store_match match;
+
+	for (uint32_t i = 0; i < n; i++)
+		ids[i] = (i + (uint32_t)other->seq) % N_VOCAB;
+	assert_int_equal(client_close(&p->c, p->seq), 0);
+	assert_int_equal(client_open(&p->c, ids, n, &p->seq, &match), 0);
+	assert_int_equal(match.cached, n - 1);
+}
+
+/* What comes next leaves a path there that nobody has left before. */
+static void a_path_that_ends_in_the_middle_of_anothers_is_planned_as_it_is(void **state)
+{
+	struct school *s = school_of_n(100);
+	struct pupil *reader = join(s, 1, 0, 1), *first = join(s, 1, 0, 1), *p = join(s, 1, 0, 1);
+
+	(void)state;
+	stop_all(s);
+	ask(first, 100);
+	go_slowly_till_has(s, first);
+	stand_in_the_middle(p, first, 50);
+	ask(reader, 2 * MAX_ROWS);
+	while (!s->h.sched->passes.in_flight)
+		go_for(s, ROUND_NS);
+	ask(p, 40);
+	look_ahead(s);
+	go_slowly_till_has(s, reader);
+	go_slowly_till_has(s, p);
+	school_free(s);
+}
+
 /* Tokens that are all the next one behind the sequence. */
 static void ask_for_a_draft(struct pupil *p, uint32_t n)
 {
@@ -481,12 +526,7 @@ static void a_draft_goes_by_no_plan_that_took_it_for_tokens(void **state)
 	while (!s->h.sched->passes.in_flight)
 		go_for(s, ROUND_NS);
 	ask_for_a_draft(drafter, 4);
-	for (uint32_t i = 0; i < 3; i++) {
-		go_for(s, ROUND_NS);
-		while (plan_ahead_is_making(&s->h.sched->passes.plans->ahead))
-			usleep(100);
-	}
-	assert_true(s->h.sched->passes.in_flight);
+	look_ahead(s);
 	go_slowly_till_has(s, reader);
 	go_slowly_till_has(s, drafter);
 	assert_int_equal(end_of(drafter).status, 0);
@@ -536,6 +576,7 @@ int main(void)
 		cmocka_unit_test(a_long_prompt_beside_others_goes_by_plans_made_meanwhile),
 		cmocka_unit_test(prompts_of_many_go_by_plans_made_meanwhile),
 		cmocka_unit_test(a_newcomers_prompt_goes_by_a_plan_made_meanwhile),
+		cmocka_unit_test(a_path_that_ends_in_the_middle_of_anothers_is_planned_as_it_is),
 		cmocka_unit_test(a_draft_goes_by_no_plan_that_took_it_for_tokens),
 		cmocka_unit_test(a_plan_whose_pages_another_has_is_made_anew),
 	};
