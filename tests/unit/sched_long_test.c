@@ -107,6 +107,77 @@ static void what_is_only_appended_needs_no_passes(void **state)
 	documents_stop(f);
 }
 
+/* ---- how much of it the backend has at a time ---- */
+
+static struct {
+	struct backend_ops ops;
+	struct backend_tier_ops tier;
+	int (*completed)(struct backend *b, uint64_t *ret_id);
+	int (*pass)(struct backend *b, const struct backend_batch *batch,
+		    const struct backend_pass *pass, uint64_t *ret_id);
+	uint64_t ids[3]; /* of the last passes */
+	uint64_t n, n_looks, done_id;
+	uint32_t most; /* of these that the backend had */
+} flying;
+
+/* What is done is told some looks later: there is time to go ahead. */
+static int count_completed(struct backend *b, uint64_t *ret_id)
+{
+	int r = flying.completed(b, ret_id);
+
+	if (flying.n_looks++ % 16 == 0)
+		flying.done_id = *ret_id;
+	*ret_id = flying.done_id;
+	return r;
+}
+
+static int count_pass(struct backend *b, const struct backend_batch *batch,
+		      const struct backend_pass *pass, uint64_t *ret_id)
+{
+	uint32_t n = 0;
+	int r = flying.pass(b, batch, pass, ret_id);
+
+	flying.ids[flying.n++ % 3] = *ret_id;
+	for (int i = 0; i < 3; i++)
+		n += flying.ids[i] > flying.done_id;
+	flying.most = n > flying.most ? n : flying.most;
+	return r;
+}
+
+/* A page takes a whole batch. */
+static void cost_much(struct backend *b, const struct work_shape *of, struct backend_cost *ret)
+{
+	(void)b;
+	(void)of;
+	*ret = (struct backend_cost){.fixed_ns = 1000, .kv_ns_per_byte = 1e3, .row_ns_per_byte = 1};
+}
+
+static void who_comes_waits_for_no_more_than_a_batch_of_it(void **state)
+{
+	struct fixture *f = *state;
+	struct store_match match;
+	uint64_t seq;
+
+	memset(&flying, 0, sizeof(flying));
+	flying.ops = *f->h.ops;
+	flying.tier = *flying.ops.tier;
+	flying.completed = flying.ops.completed;
+	flying.pass = flying.tier.pass;
+	flying.tier.pass = count_pass;
+	flying.ops.tier = &flying.tier;
+	flying.ops.completed = count_completed;
+	flying.ops.cost = cost_much;
+	f->h.ops = &flying.ops;
+	f->h.config.batch_budget_ms = 1;
+	start_small(f);
+	seq = open_long(&f->c, 1, &match);
+	go_on(&f->c, seq, 0, LONG_TOKENS, DOC_CHUNK);
+	assert_int_equal(client_close(&f->c, seq), 0);
+	assert_true(flying.n > 0);
+	assert_int_equal(flying.most, 1);
+	documents_stop(f);
+}
+
 static void a_restart_finds_it_in_the_file(void **state)
 {
 	struct fixture *f = *state;
@@ -260,6 +331,7 @@ int main(int argc, char **argv)
 		CASE(a_document_longer_than_the_pool_is_computed_and_found),
 		CASE(tokens_are_decoded_behind_it_one_by_one),
 		CASE(what_is_only_appended_needs_no_passes),
+		CASE(who_comes_waits_for_no_more_than_a_batch_of_it),
 		CASE(a_restart_finds_it_in_the_file),
 		CASE(a_stage_of_a_few_pages_does),
 		CASE(what_sequences_share_is_staged_once),

@@ -393,13 +393,26 @@ void streamed_begin(struct streamed *p, struct sched_lane *lane)
 		lane_fail(p, lane, r);
 }
 
+/* Who comes now waits for all that the backend has: no longer than for a batch. */
+static bool next_fits_beside(const struct streamed *p)
+{
+	const struct streamed_pass *pass = &p->passes[p->n_begun];
+	double n_tokens = streamed_tokens(streamed_gather(p, pass), pass->begin, pass->end);
+	double ns = work_ns(p->model, pass_rows(p, pass) * n_tokens, n_tokens);
+
+	for (uint32_t i = p->n_ended; i < p->n_begun; i++)
+		ns += p->views[i % STREAMED_VIEWS].ns;
+	return ns <= budget_ns(p->core);
+}
+
 /* The pass after one that the backend has, where nobody else waits: so the backend need not. */
 static void go_ahead(struct streamed *p)
 {
 	uint32_t n_flying = p->n_begun - p->n_ended;
 
 	if (p->n_members != 1 || step_n_there(&p->core->steps) > 1 || n_flying == 0 ||
-	    n_flying == STREAMED_VIEWS || p->n_begun == p->n_passes || !stage_is_ready(p))
+	    n_flying == STREAMED_VIEWS || p->n_begun == p->n_passes || !stage_is_ready(p) ||
+	    !next_fits_beside(p))
 		return;
 	int r = streamed_submit(p);
 	if (r < 0)

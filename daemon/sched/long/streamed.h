@@ -67,6 +67,7 @@ struct streamed_choice {
 /* A pass as the backend has it. */
 struct streamed_view {
 	uint64_t id; /* the backend's */
+	double ns; /* that it is modelled to take */
 	bool staged;
 	struct work_shape shape;
 	uint32_t layer;

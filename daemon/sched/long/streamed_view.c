@@ -167,18 +167,19 @@ int streamed_append(struct streamed *p)
 }
 
 /* What the pass is modelled to take is its members', what they read together in equal parts. */
-static void charge(struct streamed *p, const struct streamed_pass *pass,
-		   const struct streamed_view *v)
+static void charge(struct streamed *p, const struct streamed_pass *pass, struct streamed_view *v)
 {
 	bool all = pass->member == STREAMED_ALL;
 	uint32_t n_readers = v->tree.n_queries / v->tree.n_nodes;
 
+	v->ns = 0;
 	for (uint32_t i = 0; i < v->tree.n_queries; i++) {
 		const struct work_query *q = &v->tree.queries[i];
 		double n_tokens = v->tree.nodes[q->node].n_tokens;
+		double ns = work_ns(p->model, q->n_rows * n_tokens, n_tokens / n_readers);
 
-		turn_take(p->core, p->members[all ? i : pass->member].lane,
-			  work_ns(p->model, q->n_rows * n_tokens, n_tokens / n_readers));
+		turn_take(p->core, p->members[all ? i : pass->member].lane, ns);
+		v->ns += ns;
 	}
 }
 
