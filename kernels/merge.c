@@ -4,6 +4,7 @@
  * is told apart first, so that a merge with nothing changes no bit.
  */
 #include "merge.h"
+#include "races.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -21,6 +22,14 @@ static bool is_empty(const struct merge_state *state)
 	return state->max == -INFINITY && state->sum == 0;
 }
 
+static RACES_TOLD void add(float *o, float ours, const float *part_o, float theirs, uint32_t n)
+{
+	races_write(o, n * sizeof(*o));
+	races_read(part_o, n * sizeof(*part_o));
+	for (uint32_t i = 0; i < n; i++)
+		o[i] = o[i] * ours + part_o[i] * theirs;
+}
+
 void merge_fold(struct merge_state *state, float *o, const struct merge_state *part,
 		const float *part_o, uint32_t n)
 {
@@ -35,8 +44,7 @@ void merge_fold(struct merge_state *state, float *o, const struct merge_state *p
 	float ours = merge_raise(state, fmaxf(state->max, part->max));
 	float theirs = merge_take(state, part);
 
-	for (uint32_t i = 0; i < n; i++)
-		o[i] = o[i] * ours + part_o[i] * theirs;
+	add(o, ours, part_o, theirs, n);
 }
 
 void merge_fold_entries(float *to, const float *from, size_t n_entries, uint32_t head_dim)

@@ -1,10 +1,10 @@
 /*
- * races.h - what the innermost loops of products read and write, told to ThreadSanitizer by whole
- * stretches instead of vector by vector: the same bytes, but each once a product.
+ * races.h - what the innermost loops of products and attention read and write, told to
+ * ThreadSanitizer by whole stretches instead of vector by vector: the same bytes, but each once a
+ * product, or once a tile of keys for all the rows that see it.
  *
  * A function that is RACES_TOLD is left alone by ThreadSanitizer, so who enters it says what it
  * touches of memory that is not its own. Without that sanitizer nothing of this leaves code.
- * (Attention's loops do not gain by it: they go over what they read once or twice.)
  */
 #ifndef COPPICE_KERNELS_RACES_H
 #define COPPICE_KERNELS_RACES_H

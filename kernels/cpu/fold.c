@@ -162,24 +162,32 @@ struct block {
 	float shrink[VEC_LANES_MAX];
 };
 
-/* Computes whole pairs of vectors; where the run does not fill them, beside s, and takes what is
- * wanted. */
+/* Keys [from, to) of a page whose scores make up a run's: whole pairs of vectors. */
+struct stretch {
+	uint32_t from, to;
+};
+
+static struct stretch scored_keys(const struct fold *f, const struct run *run)
+{
+	uint32_t page = f->job->shape->page_tokens, step = min_u32(2 * f->vec->lanes, page);
+	uint32_t end = (run->first + run->count + step - 1) / step * step;
+
+	return (struct stretch){run->first / step * step, min_u32(end, page)};
+}
+
+/* Where the run does not fill them, beside s, and takes what is wanted. */
 static void score_run(const struct fold *f, struct fold_state *state, const struct block *b,
 		      const struct run *run)
 {
 	const struct work_shape *shape = f->job->shape;
-	size_t bytes = work_dtype_bytes(shape->dtype);
-	uint32_t step = min_u32(2 * f->vec->lanes, shape->page_tokens);
-	uint32_t from = run->first / step * step;
-	uint32_t to =
-		min_u32((run->first + run->count + step - 1) / step * step, shape->page_tokens);
-	bool whole = from == run->first && to == run->first + run->count;
+	struct stretch keys = scored_keys(f, run);
+	bool whole = keys.from == run->first && keys.to == run->first + run->count;
 	struct vec_score a = {
 		.q = b->q,
-		.k = run->k + b->shift + from * bytes,
+		.k = run->k + b->shift + keys.from * work_dtype_bytes(shape->dtype),
 		.s = whole ? state->s + run->key : state->spill,
 		.n_rows = b->n_rows,
-		.n_keys = to - from,
+		.n_keys = keys.to - keys.from,
 		.head_dim = shape->head_dim,
 		.page_tokens = shape->page_tokens,
 	};
@@ -187,7 +195,7 @@ static void score_run(const struct fold *f, struct fold_state *state, const stru
 	f->vec->score[shape->dtype](&a);
 	for (uint32_t r = 0; !whole && r < b->n_rows; r++)
 		memcpy(state->s + r * WORK_TILE_TOKENS + run->key,
-		       state->spill + r * WORK_TILE_TOKENS + run->first - from,
+		       state->spill + r * WORK_TILE_TOKENS + run->first - keys.from,
 		       run->count * sizeof(float));
 }
 
@@ -280,6 +288,35 @@ static void fold_head(const struct fold *f, struct fold_state *state, struct blo
 	}
 }
 
+static void tell_keys(const struct fold *f, const struct block *b, const struct run *run)
+{
+	size_t bytes = work_dtype_bytes(f->job->shape->dtype);
+	size_t line = f->job->shape->page_tokens * bytes;
+	struct stretch keys = scored_keys(f, run);
+	const char *k = run->k + b->shift + keys.from * bytes;
+
+	for (uint32_t d = 0; d < f->job->shape->head_dim; d++, k += line)
+		races_read(k, (keys.to - keys.from) * bytes);
+}
+
+/* The KV of a head that n tokens read of a tile, each byte once for all their rows (races.h). */
+static void tell_head(const struct fold *f, const struct block *b, const struct runs *runs,
+		      const uint64_t *mask, uint32_t n)
+{
+	size_t line = f->job->shape->head_dim * work_dtype_bytes(f->job->shape->dtype);
+	struct vec_span spans[WORK_TILE_TOKENS];
+	uint64_t seen = 0;
+	uint32_t n_spans;
+
+	for (uint32_t i = 0; i < n; i++)
+		seen |= mask[i];
+	for (uint32_t i = 0; i < runs->n; i++)
+		tell_keys(f, b, &runs->at[i]);
+	n_spans = find_spans(f, b, runs, seen, spans);
+	for (uint32_t i = 0; i < n_spans; i++)
+		races_read(spans[i].v, spans[i].count * line);
+}
+
 static void fold_tile(const struct fold *f, struct fold_state *state, const struct work_tile *tile,
 		      const struct runs *runs)
 {
@@ -292,6 +329,8 @@ static void fold_tile(const struct fold *f, struct fold_state *state, const stru
 	for (uint32_t h = 0; h < f->n_heads; h++) {
 		struct block b = {.shift = h * f->pages->block_bytes};
 
+		if (RACES_ARE_TOLD)
+			tell_head(f, &b, runs, state->mask, hi - lo);
 		fold_head(f, state, &b, runs, h * stride, (lo - f->begin) * group,
 			  (hi - f->begin) * group);
 	}

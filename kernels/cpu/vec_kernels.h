@@ -6,11 +6,14 @@
  * Both products keep a block of R rows x N vectors of sums in registers and walk along d (scores)
  * or along the keys (values); each step loads N vectors and multiplies them with R broadcast
  * scalars. A sum is one chain of fused multiply-adds in ascending order whatever R and N are.
+ *
+ * What score, values and softmax touch is their thread's own, but for K and V: fold.c tells of
+ * these (races.h).
  */
 #ifndef COPPICE_CPU_VEC_KERNELS_H
 #define COPPICE_CPU_VEC_KERNELS_H
 
-#define KERNEL static inline __attribute__((always_inline))
+#define KERNEL static inline RACES_TOLD __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 /* Code of its own for each type; under ASan one for all, as it compiles in half the time there. */
 #ifdef __SANITIZE_ADDRESS__
@@ -186,17 +189,17 @@ OF_A_TYPE void score_of(const struct vec_score *a, enum work_dtype dtype)
 	EACH_BLOCK(score_rows, a, dtype);
 }
 
-static void score_fp32(const struct vec_score *a)
+static RACES_TOLD void score_fp32(const struct vec_score *a)
 {
 	score_of(a, WORK_FP32);
 }
 
-static void score_fp16(const struct vec_score *a)
+static RACES_TOLD void score_fp16(const struct vec_score *a)
 {
 	score_of(a, WORK_FP16);
 }
 
-static void score_bf16(const struct vec_score *a)
+static RACES_TOLD void score_bf16(const struct vec_score *a)
 {
 	score_of(a, WORK_BF16);
 }
@@ -206,17 +209,17 @@ OF_A_TYPE void values_of(const struct vec_values *a, enum work_dtype dtype)
 	EACH_BLOCK(values_rows, a, dtype);
 }
 
-static void values_fp32(const struct vec_values *a)
+static RACES_TOLD void values_fp32(const struct vec_values *a)
 {
 	values_of(a, WORK_FP32);
 }
 
-static void values_fp16(const struct vec_values *a)
+static RACES_TOLD void values_fp16(const struct vec_values *a)
 {
 	values_of(a, WORK_FP16);
 }
 
-static void values_bf16(const struct vec_values *a)
+static RACES_TOLD void values_bf16(const struct vec_values *a)
 {
 	values_of(a, WORK_BF16);
 }
@@ -243,14 +246,16 @@ KERNEL vf vf_exp2(vf x)
 	return vf_unless_less(vf_scale2(p, t), x, least);
 }
 
-static void vec_exp2(float *y, const float *x, uint32_t n)
+static RACES_TOLD void vec_exp2(float *y, const float *x, uint32_t n)
 {
+	races_read(x, n * sizeof(*x));
+	races_write(y, n * sizeof(*y));
 	for (uint32_t i = 0; i < n; i += LANES)
 		vf_store(y + i, vf_exp2(vf_load(x + i)));
 }
 
 /* A row that has seen nothing but -inf keeps the maximum -inf, weights of 0 and the factor 0. */
-static inline float finite_or_0(float max)
+static inline RACES_TOLD float finite_or_0(float max)
 {
 	return max == -__builtin_inff() ? 0.0f : max;
 }
@@ -285,7 +290,7 @@ KERNEL void row_weights(float *s, uint64_t mask, float max, float shrink, float 
 		vf_store(sum + i * LANES, part[i]);
 }
 
-static void softmax(const struct vec_softmax *a)
+static RACES_TOLD void softmax(const struct vec_softmax *a)
 {
 	float change[VEC_LANES_MAX] = {0};
 
@@ -303,48 +308,59 @@ static void softmax(const struct vec_softmax *a)
 	}
 }
 
+KERNEL void tell(void *to, enum work_dtype to_dtype, const void *from, enum work_dtype dtype,
+		 uint32_t n)
+{
+	races_read(from, n * work_dtype_bytes(dtype));
+	races_write(to, n * work_dtype_bytes(to_dtype));
+}
+
 KERNEL void widen(float *to, const void *from, uint32_t n, float scale, enum work_dtype dtype)
 {
 	vf line[8];
 
+	tell(to, WORK_FP32, from, dtype, n);
 	for (uint32_t i = 0; i < n; i += LANES) {
 		load_line(dtype, 1, (const char *)from + i * work_dtype_bytes(dtype), line);
 		vf_store(to + i, line[0] * vf_set1(scale));
 	}
 }
 
-static void widen_fp32(float *to, const void *from, uint32_t n, float scale)
+static RACES_TOLD void widen_fp32(float *to, const void *from, uint32_t n, float scale)
 {
 	widen(to, from, n, scale, WORK_FP32);
 }
 
-static void widen_fp16(float *to, const void *from, uint32_t n, float scale)
+static RACES_TOLD void widen_fp16(float *to, const void *from, uint32_t n, float scale)
 {
 	widen(to, from, n, scale, WORK_FP16);
 }
 
-static void widen_bf16(float *to, const void *from, uint32_t n, float scale)
+static RACES_TOLD void widen_bf16(float *to, const void *from, uint32_t n, float scale)
 {
 	widen(to, from, n, scale, WORK_BF16);
 }
 
-static void narrow_fp32(void *to, const float *from, uint32_t n, float scale)
+static RACES_TOLD void narrow_fp32(void *to, const float *from, uint32_t n, float scale)
 {
+	tell(to, WORK_FP32, from, WORK_FP32, n);
 	for (uint32_t i = 0; i < n; i += LANES)
 		vf_store((float *)to + i, vf_load(from + i) * vf_set1(scale));
 }
 
-static void narrow_fp16(void *to, const float *from, uint32_t n, float scale)
+static RACES_TOLD void narrow_fp16(void *to, const float *from, uint32_t n, float scale)
 {
+	tell(to, WORK_FP16, from, WORK_FP32, n);
 	for (uint32_t i = 0; i < n; i += LANES)
 		vf_store_fp16((char *)to + i * 2, vf_load(from + i) * vf_set1(scale));
 }
 
 /* To nearest, ties to even; what is no number stays so. */
-static void narrow_bf16(void *to, const float *from, uint32_t n, float scale)
+static RACES_TOLD void narrow_bf16(void *to, const float *from, uint32_t n, float scale)
 {
 	uint16_t *out = to;
 
+	tell(to, WORK_BF16, from, WORK_FP32, n);
 	for (uint32_t i = 0; i < n; i++) {
 		float x = from[i] * scale;
 		uint32_t bits;
