@@ -21,14 +21,15 @@ pins=client/python/tests/requirements.txt
 torch_pins=client/python/tests/hf/requirements.txt
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
-# The packages of the pins, in an environment of their own.
+# The packages of the pins, which name all that these need, in an environment of their own. What is
+# imported of them is compiled then: that is a small part.
 fetch() {
 	local sum
 	sum=$(cat "$pins" "$torch_pins" packaging/cuda-stand-ins.py <(python3 --version) | sha256sum)
 	[[ $(cat "$home/pinned/sum" 2>/dev/null) != "$sum" ]] || return 0
 	rm -rf "$home/pinned"
 	python3 -m venv "$home/pinned"
-	"$home/pinned/bin/pip" install -q --only-binary :all: -r "$pins"
+	"$home/pinned/bin/pip" install -q --only-binary :all: --no-deps --no-compile -r "$pins"
 	torch
 	echo "$sum" >"$home/pinned/sum"
 }
