@@ -23,7 +23,8 @@ enum clock_mark {
 
 #define CLOCK_BLOCKS 1024u /* of either launch, whose clocks are kept */
 
-/* 0 before a launch. */
+/* 0: never. As a launch leaves them each is ~ of the time, so that the first is the largest;
+ * measure_clocks gives back times. */
 struct device_clocks {
 	uint64_t blocks[CLOCK_BLOCKS][CLOCK_MARKS];
 	uint64_t merges[CLOCK_BLOCKS][CLOCK_MARKS];

@@ -132,6 +132,12 @@ static int launch_with(struct batch *b, struct device_clocks *clocks, void *flus
 	return r ? r : queue_await(&b->queue);
 }
 
+static void turn_back(uint64_t *marks, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		marks[i] = marks[i] ? ~marks[i] : 0;
+}
+
 int measure_clocks(struct batch *b, uint64_t flush_bytes, struct device_clocks *ret)
 {
 	struct device_clocks *clocks = NULL;
@@ -145,6 +151,10 @@ int measure_clocks(struct batch *b, uint64_t flush_bytes, struct device_clocks *
 		r = launch_with(b, clocks, flush, flush_bytes);
 	if (!r && cudaMemcpy(ret, clocks, sizeof(*ret), cudaMemcpyDeviceToHost) != cudaSuccess)
 		r = -EIO;
+	if (!r) {
+		turn_back(ret->blocks[0], CLOCK_BLOCKS * CLOCK_MARKS);
+		turn_back(ret->merges[0], CLOCK_BLOCKS * CLOCK_MARKS);
+	}
 	cudaFree(clocks);
 	cudaFree(flush);
 	return r;
