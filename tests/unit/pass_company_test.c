@@ -102,6 +102,26 @@ static void who_fills_a_pass_waits_for_nobody(void **state)
 	school_free(s);
 }
 
+/* Prompts of a pass each: who has had his may come no more, and is not waited for as if he were
+ * late. */
+static void prompts_do_not_wait_for_who_has_had_his(void **state)
+{
+	struct school *s = school_of_newcomers(0.1 * MS);
+	uint64_t since_ns;
+	double ran_ns;
+
+	(void)state;
+	go_for(s, 20000 * US);
+	since_ns = world.now_ns;
+	ran_ns = world.ran_ns;
+	for (uint32_t i = 0; i < N; i++)
+		begin_anew(&s->pupils[i], MAX_ROWS);
+	go_till_all_have(s);
+	ran_ns = world.ran_ns - ran_ns;
+	assert_true(world.now_ns - since_ns < (uint64_t)ran_ns + N * 100 * US);
+	school_free(s);
+}
+
 /* Between passes of 5.1 ms n begin at once, again and again, and nobody else does. */
 static void begin_for_themselves(uint32_t n)
 {
@@ -389,6 +409,7 @@ int main(void)
 		cmocka_unit_test(prompts_of_several_go_together),
 		cmocka_unit_test(who_begin_at_once_go_together),
 		cmocka_unit_test(who_fills_a_pass_waits_for_nobody),
+		cmocka_unit_test(prompts_do_not_wait_for_who_has_had_his),
 		cmocka_unit_test(who_begin_for_themselves_wait_seldom),
 		cmocka_unit_test(whom_nobody_can_join_waits_for_nobody),
 		cmocka_unit_test(who_goes_on_does_not_wait_for_newcomers),

@@ -41,7 +41,7 @@ struct company {
 	uint64_t user_ns, other_ns; /* since when he is, and any other; UINT64_MAX: nobody */
 	bool newcomers; /* nobody else is, and of their tokens none has been computed */
 	double ready_ns; /* their products */
-	uint32_t n_ready, n_missing;
+	uint32_t n_ready, n_missing; /* and may only be late */
 	uint64_t since_ns; /* the pass could have begun then */
 	uint64_t last_ns; /* who is ready has come by then */
 	uint64_t end_ns; /* of a wait that is over */
@@ -130,6 +130,15 @@ static bool is_worth_it(const struct passes *p, const struct sched_lane *lane,
 	return is_newcomer(p, lane, model) || pace_usual_ns(lane) <= company->since_ns + most_ns;
 }
 
+/* Whoever has had a prompt computed and has not come again may have wanted no more: prompts that
+ * take longer than the weights do not wait for him as for one who is late. */
+static bool may_be_late(const struct sched_lane *lane, const struct sched_model *model,
+			const struct company *company)
+{
+	return lane->pace.n_lags > 0 || !company->newcomers ||
+	       company->ready_ns < model->program->cost.fixed_ns;
+}
+
 static void add_missing(const struct passes *p, const struct sched_model *model, uint64_t most_ns,
 			struct company *company)
 {
@@ -141,7 +150,7 @@ static void add_missing(const struct passes *p, const struct sched_model *model,
 		if (until_ns == 0 || !is_worth_it(p, lane, model, most_ns, company))
 			continue;
 		lane->decode.awaited = p->number + 1;
-		company->n_missing++;
+		company->n_missing += may_be_late(lane, model, company);
 		if (until_ns > company->usual_ns)
 			company->usual_ns = until_ns;
 	}
@@ -185,7 +194,7 @@ static uint64_t missing_until_ns(const struct passes *p, const struct sched_mode
 	uint64_t late_ns = (uint64_t)(LATE_PART * pass_ns * company->n_missing / company->n_ready);
 	uint64_t until_ns = company->since_ns + late_ns;
 
-	return company->n_missing > 0 ? max_u64(company->usual_ns, until_ns) : 0;
+	return company->n_missing > 0 ? max_u64(company->usual_ns, until_ns) : company->usual_ns;
 }
 
 uint64_t company_until_ns(const struct passes *p, const struct sched_model *model)
