@@ -62,8 +62,11 @@ class Batch:
         return any(stream.n_left > 1 for stream in self.streams)
 
     def turn(self) -> None:
-        """Looks at the entry in flight; where it is over, the next one goes out. What is slow and
-        can wait is done while the daemon computes that."""
+        self.advance()
+        self.close_those_that_left()
+
+    def advance(self) -> None:
+        """Looks at the entry in flight; where it is over, the next one goes out."""
         if self._decode is not None:
             if self._decode.done():
                 self._read(self._decode)
@@ -74,6 +77,9 @@ class Batch:
                 return
         self._drop_cancelled()
         self._submit()
+
+    def close_those_that_left(self) -> None:
+        """It takes a message and its answer each, and can wait."""
         while self._leaving:
             self._close_stream(self._leaving.pop())
 

@@ -7,7 +7,7 @@ Entries of all lanes, and of other processes, meet in the daemon's passes.
     add > a lane has room > opened > others compute part of it: asked > prompt > tokens > closed
 
 One thread makes an engine, calls turn and closes it; any may call add and wake. What became
-of the streams is handed to `give` once a turn, while the daemon computes the next tokens.
+of the streams is handed to `give` while the daemon computes the next tokens.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ class Engine:
         self._poll = select.poll()
         for fd in (self._wake_read, connection.fileno()):
             self._poll.register(fd, select.POLLIN)
-        for batch in self._batches:
-            self._poll.register(batch.lane.fileno(), select.POLLIN)
+        self._by_descriptor = {batch.lane.fileno(): batch for batch in self._batches}
+        for fd in self._by_descriptor:
+            self._poll.register(fd, select.POLLIN)
 
     def _batch(self, connection: coppice.Connection, model: coppice.Model) -> Batch:
         lane = connection.lane(pollable=True)
@@ -84,14 +85,18 @@ class Engine:
     # ---- the engine's thread ----------------------------------------------------------------
 
     def turn(self, timeout: float | None = None) -> None:
-        """Serves what is there; where nothing came of it, sleeps until there is more. Raises
-        DaemonGone."""
+        """Serves what is there; where nothing came of it, sleeps until there is more. Tokens are
+        told before anybody is closed or opened: each waits for an answer. Raises DaemonGone."""
+        told = False
         try:
             for batch in self._batches:
-                batch.turn()
+                batch.advance()
+            told = self._tell()
+            for batch in self._batches:
+                batch.close_those_that_left()
             self._place()
         finally:
-            told = self._tell()
+            told |= self._tell()
         if not told:
             self._sleep(timeout)
 
@@ -164,6 +169,8 @@ class Engine:
                 os.read(fd, 4096)
             elif fd == self._connection.fileno():
                 self._look_at_connection()
+            elif not self._by_descriptor[fd].in_flight:
+                self._by_descriptor[fd].lane.arm()  # or it would be readable for ever
 
     def _has_work(self) -> bool:
         placeable = self._queue and self._choose(1 + len(self._queue[0].twins))

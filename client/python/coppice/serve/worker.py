@@ -3,7 +3,7 @@
 The thread connects, loads the model and turns the engine; where the daemon goes, it ends what is
 under way, and tries again until the daemon is back. Where the daemon is there and refuses, it says
 so once, and tries again ever more seldom: a load reads all of the files. What became of streams
-comes to the event loop once a turn, for all of them together. It has max_streams at a time: more
+comes to the event loop at once, for all of them together. It has max_streams at a time: more
 are refused.
 """
 

@@ -281,3 +281,64 @@ def test_a_stream_that_cannot_be_kept_says_so():
     batch.turn()
     assert [(event.finish, type(event.error)) for event in events] == [(None, coppice.LimitReached)]
     assert closed == [stream] and batch.streams == []
+
+
+def test_tokens_are_told_before_anybody_is_closed_or_opened():
+    """Each of these waits for an answer of the daemon's."""
+    done = []
+    engine = Engine(Connection(), None, lambda events: done.append(len(events)), n_lanes=0)
+    batch = batch_of(Lane(Seq(), Seq()), 2)[0]
+    batch._events, batch._model = engine._events, Model()
+    batch._close_stream = lambda stream: done.append("closed")
+    batch.streams[0]._most = 3  # its next token is its last
+    batch._parts, batch._decode = [(stream, 2) for stream in batch.streams], Both()
+    batch.lane.open = lambda model, ids: done.append("opened") or Seq()
+    engine._batches = [batch]
+    engine.add(Stream([1, 2], Sampling(), 4))
+    engine.turn(0)
+    assert done == [2, "closed", "opened"]
+    assert len(batch.streams) == 2 and batch.in_flight
+    engine._batches = []
+    engine.close()
+
+
+class Model:
+    n_vocab = 64
+
+
+class Both(Done):
+    """Of two streams."""
+
+    def wait(self, timeout):
+        return [Ids(), Ids()]
+
+
+class Bell(Lane):
+    """A lane that has rung, and whose entry has been read."""
+
+    def __init__(self):
+        super().__init__()
+        self.read, self.write = os.pipe()
+        os.write(self.write, b"\0")
+        self.n_armed = 0
+
+    def fileno(self):
+        return self.read
+
+    def arm(self):
+        os.read(self.read, 1)
+        self.n_armed += 1
+
+    def close(self):
+        os.close(self.read)
+        os.close(self.write)
+
+
+def test_a_lane_that_has_nothing_under_way_keeps_nobody_awake():
+    connection, bell = Connection(), Bell()
+    connection.lane = lambda pollable: bell
+    engine = Engine(connection, None, print, n_lanes=1)
+    for _ in range(3):
+        engine.turn(0.01)
+    assert bell.n_armed == 1
+    engine.close()
