@@ -17,6 +17,7 @@ struct file {
 	struct value_target *target; /* borrowed */
 	FILE *stream;
 	struct value_place place;
+	uint32_t lines[KEYS_MAX]; /* on which each key stands; 0: on none so far */
 	unsigned n_errors;
 };
 
@@ -53,6 +54,20 @@ static int unknown_key(const struct file *f, const char *name)
 	return -EINVAL;
 }
 
+/* Of two values one would not be what somebody meant. */
+static int stands_first(struct file *f, const struct key *key, const char *name)
+{
+	uint32_t *line = &f->lines[key - keys];
+
+	if (*line) {
+		log_error("%s:%u: %s: %s stands on line %u already", f->place.file, f->place.line,
+			  name, key->name, *line);
+		return -EINVAL;
+	}
+	*line = f->place.line;
+	return 0;
+}
+
 static int key_read(struct file *f, const char *name, const char *value)
 {
 	bool old;
@@ -62,6 +77,8 @@ static int key_read(struct file *f, const char *name, const char *value)
 		value_warn_old(&f->place, name, key ? key->name : NULL);
 	if (!key)
 		return old ? 0 : unknown_key(f, name);
+	if (stands_first(f, key, name) < 0)
+		return -EINVAL;
 	return value_read(f->target, key, value, &f->place);
 }
 

@@ -114,7 +114,7 @@ static void pool_may_be_a_share_and_stays_one(void **state)
 	assert_pool(READ((char *)"--config", path, (char *)"--pool=0"), 0, 0);
 	unlink(path);
 	assert_pool(READ((char *)"--pool=64M", (char *)"--pool=1%"), 0, 1);
-	assert_pool(read_text("[coppiced]\npool = 64M\npool = 2%\n"), 0, 2);
+	assert_pool(read_text("[coppiced]\npool = 2%\n"), 0, 2);
 	assert_pool(read_text(""), 0, 0);
 	assert_pool(READ((char *)"--stage=64M", (char *)"--host-tier=1G"), 0, 0);
 }
@@ -392,41 +392,6 @@ static void sizes_in_errors_are_in_the_unit_that_was_typed(void **state)
 		    "stage: 1G is not accepted; accepted: less than the pool (1024M)");
 }
 
-static void a_line_too_long_is_an_error(void **state)
-{
-	char text[1024];
-
-	(void)state;
-	memset(text, 'a', sizeof(text));
-	memcpy(text, "[coppiced]\nsocket = /", 21);
-	strcpy(text + 900, "\nthreads = x\n");
-	assert_says(read_text(text), ":2: the line is longer than");
-	assert_says(read_text(text), ":3: threads");
-}
-
-static void all_errors_are_said_at_once(void **state)
-{
-	struct reading *reading = read_text("[coppiced]\nthreads = x\nloop = y\n");
-
-	(void)state;
-	assert_says(reading, ":2: threads");
-	assert_says(reading, ":3: loop");
-}
-
-static void a_named_file_must_be_there(void **state)
-{
-	(void)state;
-	assert_int_equal(READ((char *)"--config=/nonexistent/x.conf")->r, -EINVAL);
-	assert_says(READ((char *)"--config=/nonexistent/x.conf"), "cannot be read: No such file");
-}
-
-static void an_unreadable_file_is_an_error(void **state)
-{
-	(void)state;
-	assert_int_equal(READ((char *)"--config=/tmp")->r, -EINVAL);
-	assert_says(READ((char *)"--config=/tmp"), "/tmp: cannot be read");
-}
-
 static void check_config_is_told_to_the_caller(void **state)
 {
 	struct reading *reading = READ((char *)"--check-config");
@@ -578,10 +543,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(devices_say_what_computes_and_how_large_an_extent_is),
 		cmocka_unit_test(pool_is_cut_to_whole_extents),
 		cmocka_unit_test(unknown_keys_sections_and_lines_are_errors),
-		cmocka_unit_test(a_line_too_long_is_an_error),
-		cmocka_unit_test(all_errors_are_said_at_once),
-		cmocka_unit_test(a_named_file_must_be_there),
-		cmocka_unit_test(an_unreadable_file_is_an_error),
 		cmocka_unit_test(check_config_is_told_to_the_caller),
 		cmocka_unit_test(a_misspelled_key_or_flag_is_told_what_was_meant),
 		cmocka_unit_test(flags_are_spelled_in_full),
