@@ -48,6 +48,10 @@ static struct model_want want_random(struct oracle_random *random)
 	want.dtype = want.weights = oracle_below(random, 2) ? WORK_FP16 : WORK_BF16;
 	want.mixed = false;
 	want.mixed_vectors = oracle_below(random, 2);
+	if (oracle_below(random, 3) == 0) { /* as most models have it */
+		want.head_dim = want.n_turned = 128;
+		want.norms = 0;
+	}
 	return want;
 }
 

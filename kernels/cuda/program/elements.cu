@@ -425,16 +425,93 @@ __global__ void __launch_bounds__(HEADS_WARPS * 32)
 	const float *turns = a.turns ? a.turns + (uint64_t)row * a.n_turned : NULL;
 	float *x = heads[threadIdx.x / 32], factor = factor_of(a, from, known);
 
-	for (uint32_t i = threadIdx.x % 32; i < a.dim; i += 32) {
-		x[i] = from[known * a.dim + i];
-		if (a.q_norm.at)
-			x[i] = x[i] * factor * weight_of(a, known, i);
+#pragma unroll
+	for (uint32_t t = 0; t < DIM_MAX / 128; t++) {
+		uint32_t i = t * 128 + threadIdx.x % 32 * 4;
+
+		if (i < a.dim)
+			*(float4 *)&x[i] = *(const float4 *)(from + known * a.dim + i);
 	}
+	for (uint32_t i = threadIdx.x % 32 * 4; i < a.dim && a.q_norm.at; i += 128)
+		for (uint32_t j = i; j < i + 4; j++)
+			x[j] = x[j] * factor * weight_of(a, known, j);
 	__syncwarp();
 	if (head < a.n_q)
 		put_q(a, row, head, x, turns);
 	else if (head < n_heads)
 		put_kv(a, a.places[row], head - a.n_q, x, from + (a.n_kv + head) * a.dim, turns);
+}
+
+#define QUICK_DIM 128u
+
+__device__ inline uint2 pack_four(const float4 &x, bool bf16)
+{
+	return bf16 ? make_uint2(dtype_bf16::pack(x.x, x.y), dtype_bf16::pack(x.z, x.w))
+		    : make_uint2(dtype_half::pack(x.x, x.y), dtype_half::pack(x.z, x.w));
+}
+
+/* Four values of a lane, the other half of whose turn is half a warp away. */
+__device__ inline float4 turned_four(const float4 &x, const float *turns)
+{
+	const uint32_t lane = threadIdx.x % 32, at = lane % 16 * 4;
+	const float4 c = *(const float4 *)(turns + at);
+	const float4 s = *(const float4 *)(turns + QUICK_DIM / 2 + at);
+	const float sign = lane < 16 ? -1 : 1;
+	float4 other;
+
+	other.x = __shfl_xor_sync(~0u, x.x, 16) * s.x * sign;
+	other.y = __shfl_xor_sync(~0u, x.y, 16) * s.y * sign;
+	other.z = __shfl_xor_sync(~0u, x.z, 16) * s.z * sign;
+	other.w = __shfl_xor_sync(~0u, x.w, 16) * s.w * sign;
+	return make_float4(x.x * c.x + other.x, x.y * c.y + other.y, x.z * c.z + other.z,
+			   x.w * c.w + other.w);
+}
+
+__device__ inline void put_kv_quick(const struct device_heads &a, const struct device_place &place,
+				    uint32_t head, const float4 &x, const float4 &v)
+{
+	const uint32_t lane = threadIdx.x % 32;
+	char *to = a.pool + head * a.head_bytes + (uint64_t)place.source * KV_SOURCE_BYTES +
+		   kv_chunk_offset(QUICK_DIM, place.row, lane / 2) + lane % 2 * 8;
+	uint2 key = pack_four(x, a.bf16), value = pack_four(v, a.bf16);
+
+	if (__any_sync(~0u, not_finite(value.x, a.bf16) || not_finite(value.y, a.bf16))) {
+		key = make_uint2(~0u, ~0u);
+		value = make_uint2(0, 0);
+	}
+	if (place.source == DEVICE_NONE)
+		return;
+	*(uint2 *)to = key;
+	*(uint2 *)(to + kv_part_bytes(QUICK_DIM)) = value;
+}
+
+/* The same of heads of 128 values, turned whole or not at all, without norms: nothing is handed
+ * over in memory, and all lanes have something to do. */
+__global__ void __launch_bounds__(HEADS_WARPS * 32, 8)
+	heads_quick_kernel(const __grid_constant__ struct device_heads a)
+{
+	if (!a.first)
+		launch_next();
+	launch_wait();
+	launch_next();
+
+	uint32_t n_heads = a.n_q + a.n_kv, per_row = ceil_div(n_heads, HEADS_WARPS);
+	uint32_t row = blockIdx.x / per_row, lane = threadIdx.x % 32;
+	uint32_t head = blockIdx.x % per_row * HEADS_WARPS + threadIdx.x / 32;
+	const float4 *from = (const float4 *)(a.qkv + (uint64_t)row * a.stride) + lane;
+	float4 x, v;
+
+	if (head >= n_heads)
+		return;
+	x = from[head * (QUICK_DIM / 4)];
+	v = from[(head < a.n_q ? head : head + a.n_kv) * (QUICK_DIM / 4)];
+	if (a.turns)
+		x = turned_four(x, a.turns + (uint64_t)row * a.n_turned);
+	if (head < a.n_q)
+		((uint2 *)a.q)[((uint64_t)row * a.n_q + head) * (QUICK_DIM / 4) + lane] =
+			pack_four(x, a.bf16);
+	else
+		put_kv_quick(a, a.places[row], head - a.n_q, x, v);
 }
 
 /* ---- host ------------------------------------------------------------------------------------ */
@@ -480,6 +557,9 @@ extern "C" int device_heads(const struct device_heads *heads, struct launch_to t
 {
 	uint32_t per_row = ceil_div(heads->n_q + heads->n_kv, HEADS_WARPS);
 
-	return launch_early(heads_kernel, heads, {heads->n_rows * per_row, HEADS_WARPS * 32, 0},
-			    to);
+	bool quick = heads->dim == QUICK_DIM && !heads->q_norm.at && heads->stride % 4 == 0 &&
+		     (!heads->turns || heads->n_turned == QUICK_DIM);
+
+	return launch_early(quick ? heads_quick_kernel : heads_kernel, heads,
+			    {heads->n_rows * per_row, HEADS_WARPS * 32, 0}, to);
 }
