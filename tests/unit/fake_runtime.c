@@ -70,6 +70,12 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 	return cudaMemcpy(to, from, bytes, kind);
 }
 
+cudaError_t cudaMemset(void *at, int value, size_t bytes)
+{
+	memset(at, value, bytes);
+	return cudaSuccess;
+}
+
 cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream)
 {
 	(void)stream;

@@ -507,10 +507,15 @@ static bool takes_norm(const struct device_few *few)
 	       few->n_in <= most_inputs(few) && few->wide_stride % 4 == 0;
 }
 
+extern "C" bool device_few_holds(const struct device_few *few)
+{
+	return few->n_in <= most_inputs(few);
+}
+
 extern "C" bool device_few_takes(const struct device_few *few)
 {
 	return code_overlaps(device_code()) && few->n_rows <= FEW_ROWS &&
-	       (few->norm.at ? takes_norm(few) : adds(few) || few->n_in <= most_inputs(few));
+	       (few->norm.at ? takes_norm(few) : adds(few) || device_few_holds(few));
 }
 
 extern "C" int device_few_init(void)

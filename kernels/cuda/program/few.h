@@ -33,6 +33,8 @@ extern "C" {
 MUST_CHECK int device_few_init(void);
 /* Are its rows few, and short enough? With a norm: fewer, and shorter. */
 bool device_few_takes(const struct device_few *few);
+/* Do all inputs of its rows find room at once? */
+bool device_few_holds(const struct device_few *few);
 /* On so many multiprocessors. A cudaError_t as int: 0 is success. It starts work and does not
  * wait. */
 MUST_CHECK int device_few(const struct device_few *few, uint32_t n_blocks, struct launch_to to);

@@ -84,7 +84,8 @@ int head_multiply(struct batch *b, const struct backend_program *program, uint32
 {
 	const struct device_few few = few_of(program, n_rows);
 
-	return device_few_takes(&few) ? product_few(b, &few) : multiply_many(b, program, n_rows);
+	return product_takes_few(&few) ? product_few(b, program, &few)
+				       : multiply_many(b, program, n_rows);
 }
 
 static int tell(const struct head *head, bool logits)

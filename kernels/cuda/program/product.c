@@ -25,7 +25,22 @@ int product_run(struct batch *b, const struct backend_program *program,
 	return r ? queue_expect(&b->queue, cudaErrorUnknown) : 0;
 }
 
-int product_few(struct batch *b, const struct device_few *few)
+bool product_takes_few(const struct device_few *few)
 {
-	return queue_expect(&b->queue, device_few(few, b->all_blocks, queue_to(&b->queue)));
+	struct device_few bare = *few;
+
+	bare.norm.at = NULL;
+	return device_some_takes(&bare) ? !few->norm.at : device_few_takes(few);
+}
+
+int product_few(struct batch *b, const struct backend_program *program,
+		const struct device_few *few)
+{
+	const struct device_some_room room = {program->scratch.workspace, LT_WORKSPACE_BYTES,
+					      program->scratch.counters};
+	struct launch_to to = queue_to(&b->queue);
+
+	return queue_expect(&b->queue, device_some_takes(few)
+					       ? device_some(few, &room, b->all_blocks, to)
+					       : device_few(few, b->all_blocks, to));
 }

@@ -12,6 +12,9 @@ struct device_vector product_vector(const struct backend_program *program,
 /* 0 or -EIO, which the queue remembers. */
 MUST_CHECK int product_run(struct batch *b, const struct backend_program *program,
 			   const struct lt_product *product);
-MUST_CHECK int product_few(struct batch *b, const struct device_few *few);
+/* Are its rows few, or some? */
+bool product_takes_few(const struct device_few *few);
+MUST_CHECK int product_few(struct batch *b, const struct backend_program *program,
+			   const struct device_few *few);
 
 #endif

@@ -129,6 +129,8 @@ int program_new(struct programs *programs, struct batch *b, const struct program
 
 	if (!r)
 		r = queue_expect(&b->queue, device_few_init());
+	if (!r)
+		r = queue_expect(&b->queue, device_some_init());
 	if (r)
 		return r;
 	program = calloc(1, sizeof(*program));

@@ -240,7 +240,7 @@ static bool set_few(const struct pass *pass, uint32_t forms, struct device_few *
 		ret->n_out[i] = matrix(pass, i)->n_out;
 		ret->bias[i] = vector(pass, op->bias[i]);
 	}
-	return device_few_takes(ret) && (!ret->gated || set_halves(pass, ret));
+	return product_takes_few(ret) && (!ret->gated || set_halves(pass, ret));
 }
 
 /* A product may leave its outputs in the register itself where nothing is to be done with them. */
@@ -286,7 +286,8 @@ static int run_linear(struct pass *pass)
 	set_width(pass);
 	if (r || !forms)
 		return r;
-	return set_few(pass, forms, &few) ? product_few(pass->b, &few) : run_many(pass, forms);
+	return set_few(pass, forms, &few) ? product_few(pass->b, pass->program, &few)
+					  : run_many(pass, forms);
 }
 
 /* ---- NORM ------------------------------------------------------------------------------------ */

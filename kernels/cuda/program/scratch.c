@@ -149,6 +149,7 @@ static void carve_all(const struct backend_program *program, uint64_t rows, stru
 	ret->places = carve(c, rows, sizeof(*ret->places));
 	ret->wanted = carve(c, rows, sizeof(*ret->wanted));
 	ret->workspace = carve(c, LT_WORKSPACE_BYTES, 1);
+	ret->counters = carve(c, SOME_COUNTERS, sizeof(*ret->counters));
 }
 
 uint64_t scratch_bytes(const struct backend_program *program, uint32_t rows)
@@ -173,6 +174,8 @@ int scratch_init(struct backend_program *program)
 	}
 	s->block = c.block;
 	carve_all(program, PROGRAM_MAX_ROWS, &c, s);
+	if (cudaMemset(s->counters, 0, SOME_COUNTERS * sizeof(*s->counters)) != cudaSuccess)
+		return -EIO;
 	if (p->n_turned && cudaMemcpy(s->inv_freq, p->inv_freq, p->n_turned / 2 * sizeof(double),
 				      cudaMemcpyHostToDevice) != cudaSuccess)
 		return -EIO;

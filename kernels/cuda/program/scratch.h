@@ -9,6 +9,7 @@
 #include "kernels/program/backend_program.h"
 #include "lt.h"
 #include "results.h"
+#include "some.h"
 #include "weights.h"
 
 #define PROGRAM_MAX_ROWS 1024u /* of a run */
@@ -37,6 +38,7 @@ struct program_scratch {
 	struct device_sum *sums; /* [PROGRAM_HEAD_ROWS][chunks] */
 	uint64_t *tops; /* [PROGRAM_HEAD_ROWS][chunks][PROGRAM_TOP_MAX] */
 	char *workspace; /* of products */
+	uint32_t *counters; /* of products' parts, all 0 between launches */
 };
 
 struct backend_program {

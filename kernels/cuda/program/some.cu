@@ -1,0 +1,233 @@
+/*
+ * some.cu - see some.h. Weights and rows go from memory to shared memory, 64 inputs at a time, and
+ * from there into wgmma: a are up to 256 outputs, b all rows.
+ *
+ * A unit is a tile of outputs and a part of the inputs. Where a matrix has too few outputs to give
+ * every multiprocessor a tall tile, its inputs are cut into parts: rows are read once for each
+ * tile, and tall ones read them seldom. Sums of parts go to memory, and the block that comes last
+ * adds them up, in the order of the parts: so bits repeat, whoever was the last.
+ *
+ * Warp 8 brings: it fills the ring with weights before the launch before this one has ended, and
+ * with rows behind that. Warps 0 to 7, two groups, multiply; gated, a thread has a gate and the
+ * value that it gates. Grid: a block a multiprocessor, which takes units in turns.
+ */
+#include "kernels/arith.h"
+#include "kernels/cuda/device/launch.cuh"
+#include "some.h"
+#include "some_cut.h"
+#include "some_sums.cuh"
+#include "some_units.cuh"
+
+#include <cuda.h>
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
+#ifdef WGMMA
+template <typename DTYPE, uint32_t ROWS, uint32_t SLABS>
+__device__ inline void multiply_all(const struct some_job &j, uint32_t base)
+{
+	struct some_ring at = {base, 0, 0};
+
+#pragma unroll 1
+	for (uint32_t i = blockIdx.x; i < count_units(j); i += gridDim.x) {
+		const struct some_unit unit = find_unit(j, i);
+		struct sums<ROWS, SLABS> sums;
+
+		multiply_unit<DTYPE>(j, unit.end - unit.step, at, sums);
+		if (j.n_parts > 1 && !put_together(j, unit, sums))
+			continue;
+		if constexpr (SLABS == 2) {
+			if (j.gated) {
+				tell_gated(j, unit, sums);
+				continue;
+			}
+		}
+		tell_plain(j, unit, sums);
+	}
+}
+#endif
+
+template <typename DTYPE, uint32_t ROWS, uint32_t SLABS>
+__global__ void __launch_bounds__(THREADS, 1) some_kernel(const __grid_constant__ struct some_job j)
+{
+#ifdef WGMMA
+	extern __shared__ __align__(1024) char shared[];
+	const uint32_t base = shared_address(shared);
+
+	launch_next();
+	if (threadIdx.x < j.n_stages) {
+		barrier_init(base + threadIdx.x * 8, 1);
+		barrier_init(base + (STAGES_MOST + threadIdx.x) * 8, MULTIPLIERS / 32);
+		asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+	}
+	__syncthreads();
+	if (threadIdx.x < MULTIPLIERS) {
+		launch_wait();
+		multiply_all<DTYPE, ROWS, SLABS>(j, base);
+	} else {
+		if (threadIdx.x % 32 == 0)
+			bring(j, base);
+	}
+#endif
+}
+
+/* ---- host ------------------------------------------------------------------------------------ */
+
+#define DRIVER_VERSION 12000
+
+typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+				    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+				    const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+				    CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+typedef void (*some_function)(struct some_job);
+
+static encode_function find_encode(void)
+{
+	static encode_function found; /* of the process */
+	enum cudaDriverEntryPointQueryResult result;
+	void *at = NULL;
+
+	if (!found &&
+	    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, DRIVER_VERSION,
+					     cudaEnableDefault, &result) == cudaSuccess &&
+	    result == cudaDriverEntryPointSuccess)
+		found = (encode_function)at;
+	return found;
+}
+
+/* n rows, of which some are brought at a time. Behind the last there are zeros. */
+struct some_rows {
+	const void *at;
+	uint32_t n, n_in, stride, n_brought;
+};
+
+static bool encode(CUtensorMap *map, bool bf16, const struct some_rows *rows)
+{
+	const cuuint64_t sizes[] = {rows->n_in, rows->n}, strides[] = {rows->stride * UINT64_C(2)};
+	const cuuint32_t box[] = {SOME_INPUTS, rows->n_brought}, every[] = {1, 1};
+	encode_function to = find_encode();
+
+	return to &&
+	       to(map, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2,
+		  (void *)rows->at, sizes, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
+		  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+		  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+static bool encode_all(const struct device_few *few, struct some_job *job)
+{
+	const struct some_rows rows = {few->in, few->n_rows, few->n_in, few->in_stride,
+				       some_cut_rows(few->n_rows)};
+
+	for (uint32_t i = 0; i < 3 && few->n_out[i]; i++) {
+		const struct some_rows w = {few->w[i], few->n_out[i], few->n_in, few->w_stride,
+					    job->height};
+
+		if (!encode(&job->w[i], few->out.bf16, &w))
+			return false;
+	}
+	return encode(&job->rows, few->out.bf16, &rows);
+}
+
+template <typename DTYPE, uint32_t SLABS> static some_function find_kernel(uint32_t rows)
+{
+	return rows == 8    ? some_kernel<DTYPE, 8, SLABS>
+	       : rows == 16 ? some_kernel<DTYPE, 16, SLABS>
+	       : rows == 32 ? some_kernel<DTYPE, 32, SLABS>
+			    : some_kernel<DTYPE, 64, SLABS>;
+}
+
+static some_function kernel_of(bool bf16, uint32_t rows, uint32_t slabs)
+{
+	if (slabs == 1)
+		return bf16 ? find_kernel<dtype_bf16, 1>(rows) : find_kernel<dtype_half, 1>(rows);
+	return bf16 ? find_kernel<dtype_bf16, 2>(rows) : find_kernel<dtype_half, 2>(rows);
+}
+
+extern "C" int device_some_init(void)
+{
+	int r = cudaSuccess;
+
+	for (uint32_t i = 0; code_overlaps(device_code()) && i < 16 && !r; i++)
+		r = cudaFuncSetAttribute((const void *)kernel_of(i % 2, 8u << i / 2 % 4, i / 8 + 1),
+					 cudaFuncAttributeMaxDynamicSharedMemorySize,
+					 SHARED_BYTES_MOST);
+	return r;
+}
+
+static bool is_whole(const void *at, uint64_t stride)
+{
+	return (uintptr_t)at % 16 == 0 && stride % 8 == 0;
+}
+
+extern "C" bool device_some_takes(const struct device_few *few)
+{
+	bool is_long = few->n_rows <= SOME_LONG_ROWS && !device_few_holds(few);
+
+	for (uint32_t i = 0; i < 3 && few->n_out[i]; i++)
+		if (!is_whole(few->w[i], few->w_stride))
+			return false;
+	return code_overlaps(device_code()) && few->n_rows > 1 && few->n_rows <= SOME_ROWS &&
+	       !few->norm.at && (few->gated || is_long) && is_whole(few->in, few->in_stride);
+}
+
+static void set_stages(struct some_job *job, uint32_t rows, uint32_t reach, uint32_t *ret_bytes)
+{
+	uint32_t most = SHARED_BYTES_MOST - RING_AT, over;
+
+	job->rows_at = job->height * (job->gated ? 2 : 1) * SOME_ROW_BYTES;
+	job->stage_bytes = job->rows_at + rows * SOME_ROW_BYTES;
+	/* products read slabs that are whole, of which nobody takes what is behind the tile */
+	over = reach > job->stage_bytes ? reach - job->stage_bytes : 0;
+	job->n_stages = min_u32((most - over) / job->stage_bytes, STAGES_MOST);
+	*ret_bytes = RING_AT + job->n_stages * job->stage_bytes + over;
+}
+
+static struct some_job make_job(const struct device_few *few, const struct device_some_room *room,
+				const struct some_cut *cut)
+{
+	struct some_job job = {};
+
+	job.out = few->out;
+	for (uint32_t i = 0; i < 3; i++) {
+		job.bias[i] = few->bias[i];
+		job.n_out[i] = few->n_out[i];
+	}
+	some_cut_tiles(few, cut->height, job.n_tiles);
+	job.n_rows = few->n_rows;
+	job.n_parts = cut->n_parts;
+	job.part_steps = cut->part_steps;
+	job.n_steps = ceil_div(few->n_in, SOME_INPUTS);
+	job.height = cut->height;
+	job.gated = few->gated;
+	job.act = few->act;
+	job.parts = (float4 *)room->parts;
+	job.counters = room->counters;
+	return job;
+}
+
+static bool fits(const struct device_some_room *room, const struct some_cut *cut, uint32_t n_tiles,
+		 uint32_t part_bytes)
+{
+	return cut->n_parts == 1 ||
+	       (n_tiles <= SOME_COUNTERS &&
+		(uint64_t)n_tiles * cut->n_parts * part_bytes <= room->parts_bytes);
+}
+
+extern "C" int device_some(const struct device_few *few, const struct device_some_room *room,
+			   uint32_t n_blocks, struct launch_to to)
+{
+	struct some_cut cut = some_cut_find(few, n_blocks);
+	uint32_t rows = some_cut_rows(few->n_rows),
+		 slabs = few->gated || cut.height > 2 * SLAB ? 2 : 1;
+	struct some_job job = make_job(few, room, &cut);
+	uint32_t n_tiles = job.n_tiles[0] + job.n_tiles[1] + job.n_tiles[2];
+	uint32_t reach = (job.gated ? job.height + 2 * SLAB : 2 * slabs * SLAB) * SOME_ROW_BYTES;
+	struct launch_shape shape = {min_u32(n_tiles * cut.n_parts, n_blocks), THREADS, 0};
+
+	if (!fits(room, &cut, n_tiles, slabs * rows / 8 * MULTIPLIERS * sizeof(float4)) ||
+	    !encode_all(few, &job))
+		return cudaErrorNotSupported;
+	set_stages(&job, rows, reach, &shape.shared_bytes);
+	return launch_early(kernel_of(few->out.bf16, rows, slabs), &job, shape, to);
+}

@@ -1,0 +1,98 @@
+/* some_cut_test.c - how products of some rows are cut: everything is there once, and fits. */
+#include "kernels/arith.h"
+#include "kernels/cuda/program/few.h"
+#include "kernels/cuda/program/some_cut.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define BLOCKS 132u
+
+static struct device_few few_of(uint32_t n_rows, uint32_t n_in, uint32_t n_out)
+{
+	return (struct device_few){.n_rows = n_rows, .n_in = n_in, .n_out = {n_out}};
+}
+
+static void check(const struct device_few *few, uint32_t n_blocks)
+{
+	struct some_cut cut = some_cut_find(few, n_blocks);
+	uint32_t steps = ceil_div(few->n_in, SOME_INPUTS), n[3], all;
+
+	assert_true(cut.height > 0 && cut.height % 8 == 0);
+	assert_true(cut.height * (few->gated ? 2 : 1) <= SOME_HEIGHT_MOST);
+	assert_true((cut.n_parts - 1) * cut.part_steps < steps);
+	assert_true(cut.n_parts * cut.part_steps >= steps);
+	all = some_cut_tiles(few, cut.height, n);
+	assert_int_equal(all, n[0] + n[1] + n[2]);
+	for (uint32_t i = 0; i < 3; i++) {
+		uint32_t there = few->gated && i > 0 ? 0 : few->n_out[i];
+
+		assert_true(n[i] * cut.height >= there);
+		assert_true(n[i] == 0 || (n[i] - 1) * cut.height < there);
+	}
+}
+
+static void all_outputs_and_inputs_are_there_once(void **state)
+{
+	(void)state;
+	srand(7);
+	for (uint32_t i = 0; i < 2000; i++) {
+		struct device_few few =
+			few_of(1 + rand() % 64, 8 * (1 + rand() % 2000), 1 + rand() % 30000);
+
+		few.gated = rand() % 2;
+		if (few.gated) {
+			few.n_out[1] = few.n_out[0];
+		} else if (rand() % 2) {
+			few.n_out[1] = rand() % 5000;
+			few.n_out[2] = few.n_out[1];
+		}
+		check(&few, 1 + rand() % 200);
+	}
+}
+
+/* What the busiest block reads, of what all would read had each the same. */
+static double share(const struct device_few *few)
+{
+	double n_out = (double)few->n_out[0] + few->n_out[1] + few->n_out[2];
+
+	return some_cut_find(few, BLOCKS).cost / (n_out * few->n_in * 2 / BLOCKS);
+}
+
+static void matrices_of_a_large_model_keep_all_blocks_busy(void **state)
+{
+	struct device_few qkv = few_of(64, 4096, 4096), gate = few_of(64, 4096, 14336);
+	struct device_few down = few_of(64, 14336, 4096), head = few_of(64, 4096, 128256);
+
+	(void)state;
+	qkv.n_out[1] = qkv.n_out[2] = 1024;
+	gate.n_out[1] = 14336;
+	gate.gated = 1;
+	assert_true(share(&qkv) < 1.65);
+	assert_true(share(&gate) < 1.2);
+	assert_true(share(&down) < 1.45);
+	assert_true(share(&head) < 1.2);
+}
+
+static void outputs_that_are_few_are_cut_along_their_inputs(void **state)
+{
+	struct device_few down = few_of(16, 14336, 4096), one = few_of(16, 64, 4096);
+
+	(void)state;
+	assert_true(some_cut_find(&down, BLOCKS).n_parts > 1);
+	assert_int_equal(some_cut_find(&one, BLOCKS).n_parts, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(all_outputs_and_inputs_are_there_once),
+		cmocka_unit_test(matrices_of_a_large_model_keep_all_blocks_busy),
+		cmocka_unit_test(outputs_that_are_few_are_cut_along_their_inputs),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
