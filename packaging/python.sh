@@ -25,7 +25,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 # imported of them is compiled then: that is a small part.
 fetch() {
 	local sum
-	sum=$(cat "$pins" "$torch_pins" packaging/cuda-stand-ins.py <(python3 --version) | sha256sum)
+	sum=$(cat "$pins" "$torch_pins" packaging/cuda-stand-ins.py <(python3 --version) |
+		sha256sum)
 	[[ $(cat "$home/pinned/sum" 2>/dev/null) != "$sum" ]] || return 0
 	rm -rf "$home/pinned"
 	python3 -m venv "$home/pinned"

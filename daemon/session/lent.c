@@ -1,7 +1,7 @@
 /*
- * lent.c - who has what is asked of an epoll set: it has the file that a descriptor stands for until
- * the last one of it is closed, wherever that is, and keeps no file open itself. The daemon closes
- * its own when it has sent it. What the set has the kernel says in /proc/self/fdinfo.
+ * lent.c - who has what is asked of an epoll set: it has the file that a descriptor stands for
+ * until the last one of it is closed, wherever that is, and keeps no file open itself. The daemon
+ * closes its own when it has sent it. What the set has the kernel says in /proc/self/fdinfo.
  *
  * Invariant: a loan that has ended is in kept, and counts, until a look has not found it. A look
  * that cannot be had finds all of them.

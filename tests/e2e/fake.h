@@ -22,8 +22,8 @@ union fake_control {
 	struct cmsghdr align;
 };
 
-/* The memfd is the socket's from then on. Where the kernel lets no more descriptors go, it stays what
- * it is. */
+/* The memfd is the socket's from then on. Where the kernel lets no more descriptors go, it stays
+ * what it is. */
 static inline int fake_wrap(int memfd)
 {
 	char byte = 0;
