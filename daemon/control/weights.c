@@ -121,18 +121,20 @@ static void state_begin(struct session *s, uint64_t id, const void *message)
 	const Coppice__WeightsState *m = message;
 	Coppice__Reply reply = COPPICE__REPLY__INIT;
 	Coppice__WeightsStateReply state = COPPICE__WEIGHTS_STATE_REPLY__INIT;
-	const struct weights *weights = session_weights(s, id, m->weights);
+	struct weights *weights = session_weights(s, id, m->weights);
+	const struct weights *ready;
 
 	if (!weights)
 		return;
+	ready = weights_ready(weights);
 	if (weights_state(weights) == WEIGHTS_FAILED) {
 		reply_error(s, id, weights->error, "weights", "%s", weights->why);
 		return;
 	}
-	state.ready = weights_state(weights) == WEIGHTS_READY;
+	state.ready = ready != NULL;
 	state.bytes_done = atomic_load(&weights->bytes_done);
 	state.bytes_all = atomic_load(&weights->bytes_all);
-	state.n_tensors = state.ready ? weights->content.n_tensors : 0;
+	state.n_tensors = ready ? ready->content.n_tensors : 0;
 	reply.id = id;
 	reply.weights_state = &state;
 	reply_send(s, &reply);
@@ -175,12 +177,13 @@ static void tensors_send(struct session *s, uint64_t id, const struct weights_co
 static void tensors_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__WeightsTensors *m = message;
-	const struct weights *weights = session_weights(s, id, m->weights);
+	struct weights *weights = session_weights(s, id, m->weights), *ready;
 
 	if (!weights)
 		return;
-	if (weights_state(weights) == WEIGHTS_READY)
-		tensors_send(s, id, &weights->content, m->first);
+	ready = weights_ready(weights);
+	if (ready)
+		tensors_send(s, id, &ready->content, m->first);
 	else
 		reply_error(s, id, -EAGAIN, "weights", "Weights %u are not loaded.", m->weights);
 }

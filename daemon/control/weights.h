@@ -4,7 +4,8 @@
 
 #include "daemon/session/session.h"
 
-/* Those of the session's number, or what stands for them. NULL: an answer is on its way. */
+/* Those of the session's number, or what stands for them; what they hold is for who has asked
+ * weights_ready() too. NULL: an answer is on its way. */
 struct weights *session_weights(struct session *s, uint64_t id, uint32_t number);
 
 #endif

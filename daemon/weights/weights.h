@@ -111,7 +111,8 @@ void weights_unref(struct weights *weights); /* NULL is fine */
 /* Itself, or those that stand for it; for as long as the reference. Until they are READY others may
  * come to stand for these. */
 struct weights *weights_real(struct weights *weights);
-/* The same of what is READY, whose memory stays for as long as the reference; else NULL. */
+/* The same of what is READY, whose content stays for as long as the reference; else NULL. READY
+ * alone says nothing of the content: it goes where others stand for these. */
 struct weights *weights_ready(struct weights *weights);
 
 /* A program of theirs takes so much memory, which counts as theirs. 0; -EDQUOT, -ENOSPC and a

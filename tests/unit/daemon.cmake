@@ -9,6 +9,9 @@ if(TARGET coppice_daemon)
 	coppice_test(NAME rest_test SOURCES unit/rest_test.c LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME reply_test SOURCES unit/reply_test.c LIBS coppice_daemon LABELS unit)
 	target_link_options(reply_test PRIVATE -Wl,--wrap=sendmsg)
+	coppice_test(NAME weights_verbs_test SOURCES unit/weights_verbs_test.c
+		LIBS coppice_daemon LABELS unit)
+	target_link_options(weights_verbs_test PRIVATE -Wl,--wrap=weights_real)
 	coppice_test(NAME loop_test SOURCES unit/loop_test.c unit/loop_fixture.c
 		LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME loop_uring_test SOURCES unit/loop_uring_test.c unit/loop_fixture.c
