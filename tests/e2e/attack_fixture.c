@@ -25,7 +25,7 @@
 #define ON_TRIES 6000 /* of 5 ms */
 #define JOIN_TRIES 8
 #define WINDOW_NS UINT64_C(60000000)
-#define WINDOWS 5
+#define WINDOWS 7
 #define STEPS_AN_ANSWER 8
 #define TRIES 12 /* a machine that is busy with others is so for a while */
 #define SETTLE_TRIES 2000 /* of 5 ms */
