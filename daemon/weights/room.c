@@ -1,18 +1,17 @@
 /*
- * room.c - who may have room for weights, and which weights go for it.
+ * room.c - room for weights, and which weights go for it.
  *
  * Booked is what the backend takes: weights in whole grains, scratch to the byte. What a load needs
  * is booked under the table's lock first, so that two loads never have the same room; the memory
  * itself is taken and given back outside it, by the threads that load. What nobody refers to goes,
  * the longest unused first: a user's own for the user's limit, anybody's for that of all and for
- * what KV has left. Of the last tenth a user gets no more than he leaves: whoever comes finds some.
+ * what KV has left. Who may have room is share.c's.
  *
  * Names of tensors are heap of the daemon's, which has limits of its own and goes with its weights.
  */
-#include "table.h"
+#include "share.h"
 
 #include "daemon/base/log.h"
-#include "daemon/base/uid.h"
 #include "daemon/base/units.h"
 
 #include "kernels/arith.h"
@@ -22,82 +21,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define RESERVED_PART 10u
 #define IDLE_MAX 32u /* of a domain that nobody refers to: each is looked at under the lock */
-
-/* What there are limits of. */
-enum kind { MEMORY, NAMES };
-
-static const struct weights_max *max_of(const struct weights_table *table, enum kind kind)
-{
-	return kind == MEMORY ? &table->config.memory : &table->config.names;
-}
-
-static uint64_t has(const struct weights *weights, enum kind kind)
-{
-	return kind == MEMORY ? weights->content.bytes + weights->scratch_bytes
-			      : weights->content.names_bytes;
-}
-
-/* Under the lock: booked bytes, of all or of a domain. */
-static uint64_t booked(const struct weights_table *table, enum kind kind, const uid_t *domain)
-{
-	const struct weights *weights;
-	uint64_t bytes = 0;
-
-	TAILQ_FOREACH (weights, &table->all, link)
-		if (!domain || weights->domain == *domain)
-			bytes += has(weights, kind);
-	return bytes;
-}
-
-/* The same of what somebody refers to. */
-static uint64_t used(const struct weights_table *table, enum kind kind, const uid_t *domain)
-{
-	const struct weights *weights;
-	uint64_t bytes = 0;
-
-	TAILQ_FOREACH (weights, &table->all, link)
-		if (weights->n_refs > 0 && (!domain || weights->domain == *domain))
-			bytes += has(weights, kind);
-	return bytes;
-}
-
-/* Booked, and so many more: would that be beyond the limit? */
-static bool is_beyond(const struct weights_table *table, enum kind kind, const uid_t *domain,
-		      uint64_t bytes)
-{
-	const struct weights_max *max = max_of(table, kind);
-	uint64_t most = domain ? max->domain_bytes : max->bytes;
-
-	return bytes > most || booked(table, kind, domain) > most - bytes;
-}
-
-uint64_t weights_reserved_bytes(const struct weights_max *max)
-{
-	return max->domain_bytes < max->bytes ? max->bytes / RESERVED_PART : 0;
-}
-
-/* With so many more in use, which are within the limit of all: would the user have more of the last
- * than he leaves? What nobody refers to goes for whoever comes. */
-static bool is_others(const struct weights_table *table, enum kind kind, uid_t domain,
-		      uint64_t bytes)
-{
-	const struct weights_max *max = max_of(table, kind);
-	uint64_t all = used(table, kind, NULL) + bytes, left = max->bytes - all;
-
-	return !uid_is_privileged(domain) && all <= max->bytes &&
-	       left < weights_reserved_bytes(max) && used(table, kind, &domain) + bytes > left;
-}
-
-bool weights_may_be_used(const struct weights *weights)
-{
-	const struct weights_table *table = weights->home;
-
-	return weights->n_refs > 0 ||
-	       (!is_others(table, MEMORY, weights->domain, has(weights, MEMORY)) &&
-		!is_others(table, NAMES, weights->domain, has(weights, NAMES)));
-}
 
 /* Under the lock: what nobody refers to and was used the longest ago, of a domain or of all; it is
  * about to go. */
@@ -126,24 +50,24 @@ static bool has_too_many_idle(const struct weights_table *table, uid_t domain)
 	return n > IDLE_MAX;
 }
 
-/* Under the lock: whether there is room, or which limit is in the way. */
-static int make_room(const struct weights *weights, enum kind kind, uint64_t bytes,
+/* Under the lock: whether there is room, or which limit is in the way. Nothing goes for who is
+ * refused. */
+static int make_room(const struct weights *weights, enum weights_kind kind, uint64_t bytes,
 		     struct weights_list *ret_go)
 {
 	struct weights_table *table = weights->home;
 	const uid_t *domain = &weights->domain;
 	struct weights *idle;
+	int r = share_check(table, kind, *domain, bytes);
 
-	while ((is_beyond(table, kind, domain, bytes) || has_too_many_idle(table, *domain)) &&
+	if (r < 0)
+		return r;
+	while ((share_is_beyond(table, kind, domain, bytes) || has_too_many_idle(table, *domain)) &&
 	       (idle = idle_take(table, domain)))
 		TAILQ_INSERT_TAIL(ret_go, idle, link);
-	while (is_beyond(table, kind, NULL, bytes) && (idle = idle_take(table, NULL)))
+	while (share_is_beyond(table, kind, NULL, bytes) && (idle = idle_take(table, NULL)))
 		TAILQ_INSERT_TAIL(ret_go, idle, link);
-	if (is_beyond(table, kind, domain, bytes))
-		return -EDQUOT;
-	if (is_beyond(table, kind, NULL, bytes))
-		return -ENOSPC;
-	return is_others(table, kind, *domain, bytes) ? -EUSERS : 0;
+	return 0;
 }
 
 /* Out of the table already. */
@@ -198,7 +122,8 @@ static int take_of_ledger(const struct weights *weights, uint64_t bytes,
 }
 
 /* Books so much of the table's in *booking. */
-static int book_of_table(struct weights *weights, enum kind kind, uint64_t bytes, uint64_t *booking)
+static int book_of_table(struct weights *weights, enum weights_kind kind, uint64_t bytes,
+			 uint64_t *booking)
 {
 	struct weights_table *table = weights->home;
 	struct weights_list go = TAILQ_HEAD_INITIALIZER(go);
@@ -222,7 +147,7 @@ static int book(struct weights *weights, uint64_t bytes, uint64_t *booking,
 		const struct ledger_wait *wait)
 {
 	struct weights_table *table = weights->home;
-	int r = book_of_table(weights, MEMORY, bytes, booking);
+	int r = book_of_table(weights, WEIGHTS_MEMORY, bytes, booking);
 
 	if (r < 0)
 		return r;
@@ -283,7 +208,7 @@ int weights_take_names(struct weights *weights, uint64_t bytes)
 {
 	static const char what[] = "The names of their tensors take";
 	const struct weights_max *max = &weights->home->config.names;
-	int r = book_of_table(weights, NAMES, bytes, &weights->content.names_bytes);
+	int r = book_of_table(weights, WEIGHTS_NAMES, bytes, &weights->content.names_bytes);
 
 	if (r == -EUSERS)
 		return refuse_as_others(max, what, bytes, "weight_names", weights->why);
@@ -348,22 +273,22 @@ void weights_give_scratch(struct weights *weights, uint64_t bytes)
 	ledger_give(weights->home->config.ledger, LEDGER_WEIGHTS, bytes);
 }
 
-static uint64_t booked_now(struct weights_table *table, enum kind kind)
+static uint64_t booked_now(struct weights_table *table, enum weights_kind kind)
 {
 	uint64_t bytes;
 
 	pthread_mutex_lock(&table->lock);
-	bytes = booked(table, kind, NULL);
+	bytes = share_booked(table, kind, NULL);
 	pthread_mutex_unlock(&table->lock);
 	return bytes;
 }
 
 uint64_t weights_bytes(struct weights_table *table)
 {
-	return booked_now(table, MEMORY);
+	return booked_now(table, WEIGHTS_MEMORY);
 }
 
 uint64_t weights_names_bytes(struct weights_table *table)
 {
-	return booked_now(table, NAMES);
+	return booked_now(table, WEIGHTS_NAMES);
 }

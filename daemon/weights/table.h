@@ -32,8 +32,6 @@ void weights_leave(struct weights *weights);
  * Then these stand for them. */
 MUST_CHECK bool weights_are_known(struct weights *weights, struct loader_file *files, uint32_t n,
 				  bool fresh);
-/* Under the table's lock: may these be somebody's again, by what others leave? */
-MUST_CHECK bool weights_may_be_used(const struct weights *weights);
 /* Counts so much heap. 0; -ENOSPC, -EDQUOT and a sentence in why. */
 MUST_CHECK int weights_take_names(struct weights *weights, uint64_t bytes);
 /* Room for what is to be loaded, of which what nobody refers to makes way. 0 with content.memory;

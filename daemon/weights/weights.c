@@ -2,11 +2,11 @@
  * weights.c - the table of weights: who has them, who stands for whom, which loads go on.
  *
  * The lock is held for moments; memory is given back outside it, as gigabytes take their time. Who
- * may have room, and who goes for it, is room.c's.
+ * may have room is share.c's, and who goes for it room.c's.
  */
 #include "content.h"
+#include "share.h"
 #include "spawn.h"
-#include "table.h"
 
 #include "daemon/base/log.h"
 #include "daemon/base/uid.h"
@@ -245,8 +245,9 @@ static bool has_same_files(const struct weights *other, const struct weights *we
 {
 	return other->files && weights_state(other) != WEIGHTS_FAILED &&
 	       !atomic_load(&other->cancelled) && !other->fresh &&
-	       other->n_files == weights->n_files && weights_may_be_used(other) &&
-	       memcmp(other->files, weights->files, other->n_files * sizeof(*other->files)) == 0;
+	       other->n_files == weights->n_files &&
+	       memcmp(other->files, weights->files, other->n_files * sizeof(*other->files)) == 0 &&
+	       share_may_be_used(other);
 }
 
 static bool has_same_bytes(const struct weights *other, const struct weights *weights)

@@ -98,6 +98,32 @@ static void what_was_idle_is_taken_up_within_the_share(void **state)
 	weights_table_free(table);
 }
 
+/* Neither others' nor the user's own. */
+static void nothing_idle_goes_for_who_is_refused(void **state)
+{
+	struct weights_table *table = fixture_table_of(fixture_coppiced, 1000 * KIB, 30000);
+	struct weights *a, *b;
+	int fd = fixture_open(fixture_file_of("much", 751));
+
+	(void)state;
+	expect_load(table, ALICE, 700, &a);
+	expect_load(table, BOB, 100, &b);
+	fixture_leave(b);
+	fixture_settle(table, 800 * KIB);
+	expect_no_load(table, CAROL, 250, "leaves to others");
+	expect_no_load(table, CAROL, 301, "(weights)");
+	fixture_expect_failure(fixture_begin(table, BOB, &fd, 1), -EDQUOT, "(domain_weights)");
+	assert_int_equal(weights_bytes(table), 800 * KIB);
+	expect_load(table, CAROL, 150, &b);
+	fixture_leave(b);
+	expect_load(table, CAROL, 151, &b);
+	fixture_settle(table, (700 + 151) * KIB);
+	weights_unref(a);
+	weights_unref(b);
+	close(fd);
+	weights_table_free(table);
+}
+
 /* ---- names ---------------------------------------------------------------------------------- */
 
 /* Of so many tensors without use, whose names are distinct from those of another letter. */
@@ -213,6 +239,7 @@ static int run(void)
 		cmocka_unit_test(whoever_comes_finds_half_of_what_the_one_before_found),
 		cmocka_unit_test(root_has_what_is_left),
 		cmocka_unit_test(what_was_idle_is_taken_up_within_the_share),
+		cmocka_unit_test(nothing_idle_goes_for_who_is_refused),
 		cmocka_unit_test(names_of_tensors_are_counted_for_who_loads_them),
 		cmocka_unit_test(what_came_to_nothing_keeps_no_names),
 		cmocka_unit_test(files_of_much_more_than_may_be_had_are_refused),
