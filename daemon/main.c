@@ -85,6 +85,7 @@ static int weights_start(struct daemon *d)
 		.domain_max_loads = c->max_domain_loads,
 		.stall_ms = c->load_stall_ms,
 		.least_rate = c->load_least_rate,
+		.max_load_s = c->max_load_s,
 	};
 	char error[160];
 

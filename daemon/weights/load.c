@@ -10,11 +10,8 @@
 #include "spawn.h"
 #include "table.h"
 
-#include "daemon/base/clock.h"
 #include "daemon/base/threads.h"
 #include "daemon/base/units.h"
-
-#include "kernels/arith.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -30,7 +27,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define NS_PER_MS UINT64_C(1000000)
 /* What is of no use is read too, and nobody else loads meanwhile. */
 #define FILES_TIMES 2u
 #define FRESH_NS INT64_C(2000000000) /* file systems tell changes no finer than this */
@@ -43,7 +39,6 @@ struct load {
 	uint32_t n_parts;
 	uint32_t part; /* the one whose turn it is */
 	uint64_t headers_bytes; /* so far */
-	uint64_t patience_ns; /* so long it is waited for still; what comes earns more */
 	XXH3_state_t *hash; /* owned: of the tensor that is coming */
 };
 
@@ -103,58 +98,23 @@ static bool is_cancelled(const struct load *l)
 	return atomic_load_explicit(&l->weights->cancelled, memory_order_relaxed);
 }
 
-static uint64_t stall_ns(const struct load *l)
-{
-	return weights_config(l->weights)->stall_ms * NS_PER_MS;
-}
-
-/* So many bytes have come: as long as they may take is waited for anew, up to a stall in all. */
-static void earn_patience(struct load *l, uint64_t bytes)
-{
-	uint64_t rate = weights_config(l->weights)->least_rate;
-	double earned_ns = rate ? (double)bytes / (double)rate * 1e9 : (double)stall_ns(l);
-
-	l->patience_ns = min_u64(l->patience_ns + (uint64_t)earned_ns, stall_ns(l));
-}
-
-/* wait_ms: how long for the last packet. */
-static int say_late(struct load *l, uint64_t wait_ms)
-{
-	uint32_t stall_ms = weights_config(l->weights)->stall_ms;
-
-	if (wait_ms >= stall_ms / 2)
-		return fail(l, -ETIMEDOUT, "Nothing came of the files for %" PRIu64 " ms.",
-			    wait_ms);
-	return fail(l, -ETIMEDOUT,
-		    "The files came at less than %s a second, by %u ms in all (load_least_rate).",
-		    units_size(weights_config(l->weights)->least_rate, 0).text, stall_ms);
-}
-
-/* Until there is a packet, or no patience any more: as poll does, or -errno. */
-static int wait_for_packet(struct load *l, uint64_t wait_ms)
-{
-	struct pollfd p = {.fd = l->process.fd, .events = POLLIN};
-	uint64_t begin_ns = clock_now_ns();
-	int n;
-
-	do
-		n = poll(&p, 1, (int)wait_ms);
-	while (n < 0 && errno == EINTR);
-	l->patience_ns -= min_u64(clock_now_ns() - begin_ns, l->patience_ns);
-	return n < 0 ? -errno : n;
-}
-
 /* 0 once a packet is there to be read. */
 static int await(struct load *l)
 {
-	uint64_t wait_ms = ceil_div_u64(l->patience_ns, NS_PER_MS);
-	int n = is_cancelled(l) ? 0 : wait_for_packet(l, wait_ms);
+	struct pollfd p = {.fd = l->process.fd, .events = POLLIN};
+	uint32_t stall_ms = weights_config(l->weights)->stall_ms;
+	int n = 0;
 
+	if (!is_cancelled(l)) {
+		do
+			n = poll(&p, 1, (int)stall_ms);
+		while (n < 0 && errno == EINTR);
+	}
 	if (is_cancelled(l))
 		return weights_say_cancelled(l->weights);
 	if (n == 0)
-		return say_late(l, wait_ms);
-	return n < 0 ? fail(l, n, "The loader cannot be waited for: %s.", strerror(-n)) : 0;
+		return fail(l, -ETIMEDOUT, "Nothing came of the files for %u ms.", stall_ms);
+	return n < 0 ? fail(l, -errno, "The loader cannot be waited for: %s.", strerror(errno)) : 0;
 }
 
 /* The next packet, which is to be of this kind. */
@@ -241,7 +201,6 @@ static int hear_files(struct load *l)
 	if (n == 0 || n > LOADER_FILES_MAX ||
 	    bytes != sizeof(packet.head) + n * sizeof(packet.files[0]))
 		return out_of_order(l);
-	l->patience_ns = stall_ns(l);
 	return know_files(l, packet.files, n);
 }
 
@@ -330,7 +289,6 @@ static const uint8_t *slot_of(const struct load *l, const struct loader_message 
 
 static int took(struct load *l, const struct loader_message *piece)
 {
-	earn_patience(l, piece->bytes);
 	atomic_fetch_add_explicit(&l->weights->bytes_done, piece->bytes, memory_order_relaxed);
 	return say(l, &(struct loader_message){.kind = LOADER_TAKEN, .slot = piece->slot});
 }
@@ -476,8 +434,6 @@ static int load_run(struct load *l)
 {
 	int r = loader_spawn(weights_config(l->weights)->loader, l->client_fd, &l->process);
 
-	l->patience_ns = stall_ns(l);
-
 	close(l->client_fd);
 	if (r < 0)
 		return fail(l, r, "No process can be started to read them: %s.", strerror(-r));
@@ -513,6 +469,8 @@ static void *load_main(void *arg)
 
 	pthread_setname_np(pthread_self(), "coppice-load");
 	r = load_run(l);
+	if (r < 0 && is_cancelled(l))
+		r = weights_say_cancelled(weights);
 	if (r < 0) {
 		weights->error = r;
 		/* Pairs with the acquire of weights_state. */

@@ -231,8 +231,20 @@ static uint64_t grains(const struct weights_config *c, uint64_t bytes)
 	return taken >= bytes ? taken : UINT64_MAX;
 }
 
+static int say_overdue(struct weights *weights, bool by_rate)
+{
+	snprintf(weights->why, sizeof(weights->why),
+		 "Their files came too slowly while another waited for a place (%s).",
+		 by_rate ? "load_least_rate" : "max_load_s");
+	return -ETIMEDOUT;
+}
+
 int weights_say_cancelled(struct weights *weights)
 {
+	enum weights_overdue overdue = atomic_load(&weights->overdue);
+
+	if (overdue)
+		return say_overdue(weights, overdue == WEIGHTS_TOO_SLOW);
 	snprintf(weights->why, sizeof(weights->why), "Nobody waits for them any more.");
 	return -ECANCELED;
 }

@@ -15,6 +15,7 @@ struct weights_table {
 	struct weights_list all; /* in order of number */
 	SLIST_HEAD(, hanging) hanging; /* loaders that were killed and are still there */
 	uint64_t last_number, n_uses;
+	uint64_t refused_ns; /* when one who loads nothing found no place; 0: he has it */
 	uint32_t n_loads; /* threads that load, or lend */
 	atomic_bool ending; /* nobody is to wait for room */
 };
@@ -35,9 +36,9 @@ MUST_CHECK bool weights_are_known(struct weights *weights, struct loader_file *f
 /* Counts so much heap. 0; -ENOSPC, -EDQUOT and a sentence in why. */
 MUST_CHECK int weights_take_names(struct weights *weights, uint64_t bytes);
 /* Room for what is to be loaded, of which what nobody refers to makes way. 0 with content.memory;
- * -ENOSPC, -EDQUOT, -ENOMEM, -ECANCELED and a sentence in why. */
+ * -ENOSPC, -EDQUOT, -ENOMEM, -ECANCELED, -ETIMEDOUT and a sentence in why. */
 MUST_CHECK int weights_take_room(struct weights *weights, uint64_t bytes);
-/* Says why: nobody waits for them. -ECANCELED. */
+/* Says why: nobody waits for them, -ECANCELED; or another did for their place, -ETIMEDOUT. */
 MUST_CHECK int weights_say_cancelled(struct weights *weights);
 /* All is there: READY, or the same bytes as others that are. */
 void weights_settle(struct weights *weights);

@@ -1,15 +1,15 @@
 /*
- * weights.c - the table of weights: who has them, who stands for whom, which loads go on.
+ * weights.c - the table of weights: who has them, who stands for whom.
  *
  * The lock is held for moments; memory is given back outside it, as gigabytes take their time. Who
- * may have room is share.c's, and who goes for it room.c's.
+ * may load is places.c's, who may have room share.c's, and who goes for it room.c's.
  */
 #include "content.h"
+#include "places.h"
 #include "share.h"
-#include "spawn.h"
 
+#include "daemon/base/clock.h"
 #include "daemon/base/log.h"
-#include "daemon/base/uid.h"
 #include "daemon/base/units.h"
 
 #include <errno.h>
@@ -17,14 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-struct hanging {
-	SLIST_ENTRY(hanging) link;
-	pid_t pid;
-	uid_t domain;
-};
 
 const struct weights_config *weights_config(const struct weights *weights)
 {
@@ -103,11 +95,8 @@ struct weights *weights_ref(struct weights *weights)
  * that are being loaded have the thread's reference. */
 static bool unref_locked(struct weights *weights)
 {
-	if (--weights->n_refs == 1 && weights_state(weights) == WEIGHTS_LOADING && !weights->same) {
-		atomic_store(&weights->cancelled, true);
-		if (weights->loader_fd >= 0)
-			shutdown(weights->loader_fd, SHUT_RDWR);
-	}
+	if (--weights->n_refs == 1 && weights_state(weights) == WEIGHTS_LOADING && !weights->same)
+		places_end(weights);
 	if (weights->n_refs > 0)
 		return false;
 	weights->used = ++weights->home->n_uses;
@@ -157,39 +146,6 @@ struct weights *weights_ready(struct weights *weights)
 
 /* ---- to load -------------------------------------------------------------------------------- */
 
-static void reap_locked(struct weights_table *table)
-{
-	struct hanging *hanging, *next;
-
-	for (hanging = SLIST_FIRST(&table->hanging); hanging; hanging = next) {
-		next = SLIST_NEXT(hanging, link);
-		if (!loader_is_gone(hanging->pid))
-			continue;
-		SLIST_REMOVE(&table->hanging, hanging, hanging, link);
-		free(hanging);
-	}
-}
-
-/* Those of who is privileged are beside the others', and take no place of theirs. */
-static bool may_load_locked(struct weights_table *table, uid_t domain)
-{
-	const struct weights *weights;
-	const struct hanging *hanging;
-	uint32_t n = 0, n_domain = 0;
-
-	reap_locked(table);
-	TAILQ_FOREACH (weights, &table->all, link) {
-		n += weights->loads && !uid_is_privileged(weights->domain);
-		n_domain += weights->loads && weights->domain == domain;
-	}
-	SLIST_FOREACH (hanging, &table->hanging, link) {
-		n += !uid_is_privileged(hanging->domain);
-		n_domain += hanging->domain == domain;
-	}
-	return (n < table->config.max_loads || uid_is_privileged(domain)) &&
-	       n_domain < table->config.domain_max_loads;
-}
-
 static struct weights *weights_new(struct weights_table *table, uid_t domain)
 {
 	struct weights *weights = calloc(1, sizeof(*weights));
@@ -199,6 +155,7 @@ static struct weights *weights_new(struct weights_table *table, uid_t domain)
 	weights->home = table;
 	weights->domain = domain;
 	weights->loader_fd = -1;
+	weights->begin_ns = clock_now_ns();
 	weights->n_refs = 2; /* the caller's, and the thread's */
 	return weights;
 }
@@ -211,7 +168,7 @@ int weights_enter(struct weights_table *table, uid_t domain, struct weights **re
 	if (!weights)
 		return -ENOMEM;
 	pthread_mutex_lock(&table->lock);
-	may = may_load_locked(table, domain);
+	may = places_ask(table, domain);
 	if (may) {
 		weights->number = ++table->last_number;
 		weights->loads = true;
@@ -311,6 +268,8 @@ void weights_settle(struct weights *weights)
 
 	pthread_mutex_lock(&table->lock);
 	(void)find_same(weights, has_same_bytes);
+	/* Who wanted them to end came too late. */
+	atomic_store(&weights->cancelled, false);
 	/* Pairs with the acquire of weights_state. */
 	atomic_store_explicit(&weights->state, WEIGHTS_READY, memory_order_release);
 	pthread_mutex_unlock(&table->lock);

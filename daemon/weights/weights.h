@@ -26,6 +26,7 @@
 #define WEIGHTS_WHY_BYTES 240u
 
 enum weights_state { WEIGHTS_LOADING, WEIGHTS_READY, WEIGHTS_FAILED };
+enum weights_overdue { WEIGHTS_IN_TIME, WEIGHTS_TOO_SLOW, WEIGHTS_TOO_LONG };
 enum weights_lending { WEIGHTS_HOME, WEIGHTS_MOVING, WEIGHTS_LENT }; /* lend.h */
 
 struct weights_digest {
@@ -51,7 +52,8 @@ struct weights {
 	uint64_t number; /* among all ever, for who lists them */
 	_Atomic enum weights_state state; /* release: all else holds by then */
 	_Atomic uint64_t bytes_done, bytes_all; /* of the files; 0: not known yet */
-	_Atomic bool cancelled; /* nobody wants them any more */
+	_Atomic bool cancelled; /* nobody wants them any more, or another their place */
+	_Atomic enum weights_overdue overdue; /* why another has their place */
 	int error; /* FAILED: -errno */
 	char why[WEIGHTS_WHY_BYTES];
 	struct weights_content content;
@@ -63,6 +65,7 @@ struct weights {
 	struct loader_file *files; /* owned: what they were loaded from */
 	uint32_t n_files;
 	uint64_t scratch_bytes; /* that programs of theirs take beside them */
+	uint64_t begin_ns; /* of their load */
 	bool loads; /* a loader reads them, or its end is awaited */
 	bool fresh; /* a file had changed just before: it may again without its times telling */
 	int loader_fd; /* owned: to cancel what waits for it; -1 */
@@ -86,10 +89,11 @@ struct weights_config {
 	/* loaders at a time, those that hang among them; root and the daemon's user have as many as
 	 * any beside all */
 	uint32_t max_loads, domain_max_loads;
-	/* a loader of which nothing comes for so long is ended, or, for as long in all, less than
-	 * so much a second; 0: that is as it comes */
-	uint32_t stall_ms;
+	uint32_t stall_ms; /* a loader of which nothing comes for so long is ended */
+	/* Overdue is a load of less a second, beside a stall in all, or that takes so long: it ends
+	 * where another finds no place. 0: any rate, any time. */
 	uint64_t least_rate;
+	uint32_t max_load_s;
 };
 
 struct weights_table;

@@ -25,6 +25,7 @@ static char folder[] = "/tmp/coppice-weights-XXXXXX";
 _Atomic int fixture_n_memories, fixture_lend;
 struct ledger *fixture_ledger;
 uint64_t fixture_grain = 1, fixture_least_rate, fixture_names_bytes = 64 * MIB;
+uint32_t fixture_max_load_s;
 
 static int memory_new(struct backend *b, uint64_t bytes, struct backend_weights **ret)
 {
@@ -79,7 +80,8 @@ struct weights_table *fixture_table_of(const char *loader, uint64_t max_bytes, u
 					      .max_loads = 8,
 					      .domain_max_loads = 2,
 					      .stall_ms = stall_ms,
-					      .least_rate = fixture_least_rate};
+					      .least_rate = fixture_least_rate,
+					      .max_load_s = fixture_max_load_s};
 	struct weights_table *table;
 
 	program_ops.weights_grain = fixture_grain;

@@ -25,6 +25,7 @@ struct backend_weights {
 extern const char *fixture_coppiced; /* its path */
 extern uint64_t fixture_grain; /* of memory, of tables to come; 1 at first */
 extern uint64_t fixture_least_rate; /* of a load, the same; 0 at first */
+extern uint32_t fixture_max_load_s; /* the same */
 /* Of names, the same, half of it for a user; 64 MiB at first. */
 extern uint64_t fixture_names_bytes;
 extern struct ledger *fixture_ledger; /* of tables to come; NULL: none */

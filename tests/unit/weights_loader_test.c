@@ -99,12 +99,13 @@ static void lie_send(const struct loader_message *m, size_t bytes)
 		_exit(1);
 }
 
+/* Each loader has a file of its own. */
 static void lie_files(uint32_t n, uint64_t bytes)
 {
 	struct {
 		struct loader_message head;
 		struct loader_file file;
-	} packet = {{.kind = LOADER_FILES, .file = n}, {.bytes = bytes}};
+	} packet = {{.kind = LOADER_FILES, .file = n}, {.ino = (uint64_t)getpid(), .bytes = bytes}};
 
 	lie_send(&packet.head, sizeof(packet));
 }
@@ -228,17 +229,22 @@ static int lie_run(const char *lie)
 }
 
 /* One that has ended may count for a moment more. */
-static struct weights *open_as(struct weights_table *table, const char *lie)
+static struct weights *open_of(struct weights_table *table, uid_t domain, const char *lie)
 {
 	struct weights *weights;
 	int socket, r;
 
 	setenv("COPPICE_TEST_LIE", lie, 1);
-	while ((r = weights_open(table, ALICE, &weights, &socket)) == -EAGAIN)
+	while ((r = weights_open(table, domain, &weights, &socket)) == -EAGAIN)
 		fixture_moment();
 	assert_int_equal(r, 0);
 	close(socket);
 	return weights;
+}
+
+static struct weights *open_as(struct weights_table *table, const char *lie)
+{
+	return open_of(table, ALICE, lie);
 }
 
 static void a_loader_that_lies_fails_nobody_but_its_client(void **state)
@@ -260,15 +266,92 @@ static void a_loader_that_lies_fails_nobody_but_its_client(void **state)
 	assert_int_equal(fixture_n_memories, 0);
 }
 
-static void a_load_that_only_trickles_ends(void **state)
-{
-	struct weights_table *table;
+#define N_PLACES 8
 
+static uint32_t count_failed(struct weights **loads, const char *words, struct weights **ret_failed)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < N_PLACES; i++) {
+		if (weights_state(loads[i]) == WEIGHTS_LOADING)
+			continue;
+		assert_int_equal(loads[i]->error, -ETIMEDOUT);
+		if (!strstr(loads[i]->why, words))
+			fail_msg("%s", loads[i]->why);
+		*ret_failed = loads[i];
+		n++;
+	}
+	return n;
+}
+
+/* Three users have two loads each, and two have one. */
+static void take_all_places(struct weights_table *table, struct weights **ret)
+{
+	static const uid_t domains[N_PLACES] = {ALICE,	   ALICE,     ALICE + 1, ALICE + 1,
+						ALICE + 2, ALICE + 2, ALICE + 3, ALICE + 4};
+
+	for (uint32_t i = 0; i < N_PLACES; i++)
+		ret[i] = open_of(table, domains[i], "trickle");
+}
+
+/* All are overdue, and none ends before one who loads nothing finds no place: then one does, of a
+ * user who has two, and he does not get the place. */
+static void expect_one_gives_way(const char *words)
+{
+	struct weights_table *table = fixture_table_of("/proc/self/exe", 64 * MIB, 400);
+	struct weights *loads[N_PLACES], *failed = NULL, *late, *again;
+	int socket;
+
+	take_all_places(table, loads);
+	for (int i = 0; i < 2000; i++)
+		fixture_moment();
+	assert_int_equal(count_failed(loads, words, &failed), 0);
+	assert_int_equal(weights_open(table, ALICE + 3, &again, &socket), -EAGAIN);
+	assert_int_equal(count_failed(loads, words, &failed), 0);
+	assert_int_equal(weights_open(table, BOB + 9, &late, &socket), -EAGAIN);
+	while (count_failed(loads, words, &failed) == 0)
+		fixture_moment();
+	assert_in_range(failed->domain, ALICE, ALICE + 2);
+	assert_int_equal(weights_open(table, failed->domain, &again, &socket), -EAGAIN);
+	late = open_of(table, BOB + 9, "trickle");
+	assert_int_equal(count_failed(loads, words, &failed), 1);
+	weights_unref(late);
+	for (uint32_t i = 0; i < N_PLACES; i++)
+		weights_unref(loads[i]);
+	weights_table_free(table);
+}
+
+static void a_load_that_trickles_gives_way_to_who_finds_no_place(void **state)
+{
 	(void)state;
 	fixture_least_rate = 1000;
-	table = fixture_table_of("/proc/self/exe", 64 * MIB, 1000);
+	expect_one_gives_way("(load_least_rate)");
 	fixture_least_rate = 0;
-	fixture_expect_failure(open_as(table, "trickle"), -ETIMEDOUT, "(load_least_rate)");
+}
+
+static void a_load_that_takes_long_gives_way_to_who_finds_no_place(void **state)
+{
+	(void)state;
+	fixture_max_load_s = 1;
+	expect_one_gives_way("(max_load_s)");
+	fixture_max_load_s = 0;
+}
+
+static void who_is_in_time_gives_way_to_nobody(void **state)
+{
+	struct weights_table *table = fixture_table_of("/proc/self/exe", 64 * MIB, 2000);
+	struct weights *loads[N_PLACES], *failed, *late;
+	int socket;
+
+	(void)state;
+	take_all_places(table, loads);
+	for (int i = 0; i < 500; i++) {
+		assert_int_equal(weights_open(table, BOB + 9, &late, &socket), -EAGAIN);
+		fixture_moment();
+	}
+	assert_int_equal(count_failed(loads, "", &failed), 0);
+	for (uint32_t i = 0; i < N_PLACES; i++)
+		weights_unref(loads[i]);
 	weights_table_free(table);
 }
 
@@ -327,7 +410,9 @@ static int run(void)
 		cmocka_unit_test(a_file_that_changes_while_it_is_read_is_told),
 		cmocka_unit_test(a_file_that_is_cut_off_while_it_is_read_is_told),
 		cmocka_unit_test(a_loader_that_lies_fails_nobody_but_its_client),
-		cmocka_unit_test(a_load_that_only_trickles_ends),
+		cmocka_unit_test(a_load_that_trickles_gives_way_to_who_finds_no_place),
+		cmocka_unit_test(a_load_that_takes_long_gives_way_to_who_finds_no_place),
+		cmocka_unit_test(who_is_in_time_gives_way_to_nobody),
 		cmocka_unit_test(a_loader_has_no_signals_of_the_daemons),
 		cmocka_unit_test(who_stands_for_weights_may_have_others_stand_for_it),
 	};

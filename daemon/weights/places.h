@@ -1,0 +1,22 @@
+/*
+ * places.h - who may load at a time, and which load gives way. All under the table's lock.
+ */
+#ifndef COPPICED_WEIGHTS_PLACES_H
+#define COPPICED_WEIGHTS_PLACES_H
+
+#include "table.h"
+
+/* A loader that was killed and is still there keeps its place. */
+struct hanging {
+	SLIST_ENTRY(hanging) link;
+	pid_t pid;
+	uid_t domain;
+};
+
+/* May the domain load now? Where it may not for want of a place, and loads nothing, the slowest
+ * load may have to end for it, and nobody who loads already takes what comes free next. */
+MUST_CHECK bool places_ask(struct weights_table *table, uid_t domain);
+/* The load ends at its next packet, or while it waits. */
+void places_end(struct weights *weights);
+
+#endif
