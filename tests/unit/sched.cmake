@@ -25,8 +25,11 @@ foreach(unit pass pass_cancel pass_charge pass_company)
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()
 
-coppice_test(NAME pass_plans_test SOURCES unit/pass_plans_test.c unit/school.c unit/plan_paths.c
-	LIBS unit_fixtures coppice_daemon LABELS unit tsan)
+foreach(unit pass_plans pass_foresee)
+	coppice_test(NAME ${unit}_test
+		SOURCES unit/${unit}_test.c unit/plan_school.c unit/school.c unit/plan_paths.c
+		LIBS unit_fixtures coppice_daemon LABELS unit tsan)
+endforeach()
 
 foreach(unit pass_layers pass_requests)
 	coppice_test(NAME ${unit}_test
