@@ -109,6 +109,14 @@ static void a_newcomers_prompt_goes_by_a_plan_made_meanwhile(void **state)
 	school_free(s);
 }
 
+/* Its first pass is under way. */
+static void begin_prompt(struct school *s, struct pupil *p, uint32_t n)
+{
+	ask(p, n);
+	while (!s->h.sched->passes.in_flight)
+		go_for(s, ROUND_NS);
+}
+
 /* While a long prompt's pass is under way, of which more is left, and plans are made. */
 static void look_ahead(struct school *s)
 {
@@ -118,6 +126,101 @@ static void look_ahead(struct school *s)
 			usleep(100);
 	}
 	assert_true(s->h.sched->passes.in_flight);
+}
+
+/* A pass is foreseen some times only, whoever comes: of those who come then it waits for a plan. */
+static void who_trickles_in_is_not_looked_at_each_time(void **state)
+{
+	struct school *s = school_of_n(100);
+	struct pupil *reader = join(s, 1, 0, 1), *more[8];
+	uint64_t before;
+
+	(void)state;
+	stop_all(s);
+	for (uint32_t i = 0; i < 8; i++)
+		more[i] = join(s, 1, 0, 1);
+	begin_prompt(s, reader, 3 * MAX_ROWS);
+	look_ahead(s);
+	before = s->h.sched->passes.plans->n_trees;
+	for (uint32_t i = 0; i < 8; i++) {
+		ask(more[i], 1);
+		look_ahead(s);
+	}
+	assert_int_equal(s->h.sched->passes.plans->n_trees - before, 2 * 2);
+	go_slowly_till_has(s, reader);
+	go_for_all(s);
+	school_free(s);
+}
+
+/* As many wait as did before. */
+static void who_comes_as_another_goes_is_foreseen(void **state)
+{
+	struct school *s = school_of_n(100);
+	struct pupil *reader = join(s, 1, 0, 1), *first = join(s, 1, 0, 1),
+		     *next = join(s, 1, 0, 1);
+	uint64_t before;
+
+	(void)state;
+	stop_all(s);
+	before = n_made_in_passes(s);
+	begin_prompt(s, reader, 2 * MAX_ROWS);
+	ask(first, PROMPT);
+	look_ahead(s);
+	ask(next, PROMPT);
+	assert_int_equal(client_close(&first->c, first->seq), 0);
+	look_ahead(s);
+	go_slowly_till_has(s, reader);
+	go_slowly_till_has(s, next);
+	assert_int_equal(n_made_in_passes(s), before + 1);
+	school_free(s);
+}
+
+/* Another one leaves its path behind each token. */
+static void make_nodes(struct school *s, const struct pupil *p, uint32_t n)
+{
+	struct store_seq *seq = handle_seq(&s->h.sched->core.seqs, p->seq)->store, *other;
+	uint32_t mine = (uint32_t)p->seq, others = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		assert_int_equal(store_seq_fork(seq, world.now_ns, &other), 0);
+		assert_int_equal(store_seq_extend(seq, &mine, 1, false, world.now_ns), 0);
+		assert_int_equal(store_seq_publish(seq, world.now_ns), 0);
+		assert_int_equal(store_seq_extend(other, &others, 1, false, world.now_ns), 0);
+		assert_int_equal(store_seq_publish(other, world.now_ns), 0);
+		store_seq_close(other, world.now_ns);
+	}
+}
+
+/* While so many wait, each behind 500 nodes. Returns how many plans are made. */
+static uint32_t look_ahead_at_paths(uint32_t n)
+{
+	struct school *s = school_of_n(100);
+	struct pupil *reader = join(s, 1, 0, 1), *more[9];
+	uint32_t n_made, before;
+
+	stop_all(s);
+	for (uint32_t i = 0; i < n; i++) {
+		more[i] = join(s, 1, 0, 1);
+		make_nodes(s, more[i], 500);
+	}
+	before = n_made_ahead();
+	begin_prompt(s, reader, 2 * MAX_ROWS);
+	look_ahead(s);
+	for (uint32_t i = 0; i < n; i++)
+		ask(more[i], 1);
+	look_ahead(s);
+	n_made = n_made_ahead() - before;
+	go_for_all(s);
+	school_free(s);
+	return n_made;
+}
+
+/* 4096 in all. */
+static void of_many_nodes_nothing_is_foreseen(void **state)
+{
+	(void)state;
+	assert_int_equal(look_ahead_at_paths(7), 2);
+	assert_int_equal(look_ahead_at_paths(9), 1);
 }
 
 /* Its sequence is one on the first tokens of the other's. */
@@ -144,9 +247,7 @@ static void a_path_that_ends_in_the_middle_of_anothers_is_planned_as_it_is(void 
 	ask(first, 100);
 	go_slowly_till_has(s, first);
 	stand_in_the_middle(p, first, 50);
-	ask(reader, 2 * MAX_ROWS);
-	while (!s->h.sched->passes.in_flight)
-		go_for(s, ROUND_NS);
+	begin_prompt(s, reader, 2 * MAX_ROWS);
 	ask(p, 40);
 	look_ahead(s);
 	go_slowly_till_has(s, reader);
@@ -180,9 +281,7 @@ static void a_draft_goes_by_no_plan_that_took_it_for_tokens(void **state)
 
 	(void)state;
 	stop_all(s);
-	ask(reader, 2 * MAX_ROWS);
-	while (!s->h.sched->passes.in_flight)
-		go_for(s, ROUND_NS);
+	begin_prompt(s, reader, 2 * MAX_ROWS);
 	ask_for_a_draft(drafter, 4);
 	look_ahead(s);
 	go_slowly_till_has(s, reader);
@@ -225,6 +324,9 @@ int main(void)
 		cmocka_unit_test(a_long_prompt_beside_others_goes_by_plans_made_meanwhile),
 		cmocka_unit_test(prompts_of_many_go_by_plans_made_meanwhile),
 		cmocka_unit_test(a_newcomers_prompt_goes_by_a_plan_made_meanwhile),
+		cmocka_unit_test(who_trickles_in_is_not_looked_at_each_time),
+		cmocka_unit_test(who_comes_as_another_goes_is_foreseen),
+		cmocka_unit_test(of_many_nodes_nothing_is_foreseen),
 		cmocka_unit_test(a_path_that_ends_in_the_middle_of_anothers_is_planned_as_it_is),
 		cmocka_unit_test(a_draft_goes_by_no_plan_that_took_it_for_tokens),
 		cmocka_unit_test(a_plan_whose_pages_another_has_is_made_anew),

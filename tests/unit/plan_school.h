@@ -1,6 +1,6 @@
 /*
- * plan_school.h - a school whose backend's plans take in tokens, and can be made ahead: each is held
- * against what the store has. For tests.
+ * plan_school.h - a school whose backend's plans take in tokens, and can be made ahead: each is
+ * held against what the store has. For tests.
  */
 #ifndef PLAN_SCHOOL_H
 #define PLAN_SCHOOL_H

@@ -333,10 +333,18 @@ static bool needs_another_plan(const struct batch_job *job)
 	return false;
 }
 
+static struct pass_waiting who_waits(const struct step_queues *steps)
+{
+	const struct sched_lane *last =
+		TAILQ_LAST(&steps->lanes[STEP_AWAITING_PASS], sched_lane_queue);
+
+	return (struct pass_waiting){steps->n[STEP_AWAITING_PASS], last ? last->moved : 0};
+}
+
 /* Of the same model, with prompts. */
 static bool foresee_pass(struct passes *p)
 {
-	p->n_seen_waiting = p->core->steps.n[STEP_AWAITING_PASS];
+	p->seen = who_waits(&p->core->steps);
 	if (!p->core->ops->prepare || !room_foresee(p))
 		return false;
 	job_foresee_next(p->plans, &p->job, &p->next);
@@ -346,8 +354,10 @@ static bool foresee_pass(struct passes *p)
 /* Who has come since then changes it. */
 static void look_who_waits(struct passes *p)
 {
-	if (p->core->steps.n[STEP_AWAITING_PASS] != p->n_seen_waiting &&
-	    !plan_ahead_is_making(&p->plans->ahead))
+	const struct pass_waiting now = who_waits(&p->core->steps);
+	bool same = now.n == p->seen.n && now.last_moved == p->seen.last_moved;
+
+	if (!same && !plan_ahead_is_making(&p->plans->ahead))
 		foresee_pass(p);
 }
 
@@ -377,6 +387,7 @@ static void submit(struct passes *p, const struct room *room)
 	p->core->stats.passes++;
 	p->core->stats.pass_rows += p->n_rows;
 	p->last_model = room->model;
+	p->n_foreseen = 0;
 	plan_next(p);
 }
 

@@ -26,6 +26,12 @@ struct pass_candidate {
 	uint64_t moved;
 };
 
+/* Who waits for a pass: others, if it differs, as who comes is the last and has moved since. */
+struct pass_waiting {
+	uint32_t n;
+	uint64_t last_moved;
+};
+
 struct passes {
 	struct sched_core *core; /* borrowed */
 	struct plans *plans; /* borrowed */
@@ -38,7 +44,8 @@ struct passes {
 	struct pass_candidate *candidates; /* owned, grows */
 	uint32_t n_candidates, candidates_room;
 	struct next_job next; /* what the next one is expected to have */
-	uint32_t n_seen_waiting; /* lanes, when that was thought of */
+	struct pass_waiting seen; /* who waited when that was thought of */
+	uint32_t n_foreseen; /* how often it was, of the pass under way */
 	bool under_way; /* it has begun */
 	bool in_flight; /* the backend has a segment of it */
 	uint64_t id; /* the backend's */

@@ -28,6 +28,9 @@
  * them once more. */
 #define DECODE_PARTS 4.0
 #define LEAST_PART 0.25 /* of the budget: prompts, however much decode there is */
+/* The next pass is foreseen so often in one, each time over so many nodes of paths at most. */
+#define FORESEEN_TIMES 3u
+#define FORESEEN_NODES 4096u
 #define KEPT_ROWS_PART 4u /* of all rows: decode leaves so many to prompts */
 
 static bool is_decode(const struct sched_lane *lane)
@@ -153,6 +156,7 @@ static double room_take(struct room *room, const struct asked *a, uint32_t n)
 		    n * attention_ns(room, a) + m->shape.n_layers * work_ns(m, 0, added.n_tokens) +
 		    added.n_nodes * NODE_NS;
 
+	room->n_nodes += added.n_nodes;
 	room->rows -= n;
 	room->n_taken += n;
 	room->n_of_lane += n;
@@ -287,24 +291,30 @@ static int part_foresee(struct next_job *next, struct store_foresight *foresight
 	return n_slots > 0 ? 0 : -EAGAIN;
 }
 
-/* In the order in which they are to be taken. Of a draft the plan would have to have parents, which
- * come with its rows. */
+/* Where all is foreseen, whoever comes meanwhile waits for the walks over its paths. */
+static bool is_long(const struct room *room, const struct asked *a)
+{
+	return room->n_nodes + store_seq_most_nodes(asked_seq(a)->store) > FORESEEN_NODES;
+}
+
+/* In the order in which they are to be taken, until something is unclear. Of a draft the plan would
+ * have to have parents, which come with its rows. */
 static void lane_foresee(struct passes *p, struct sched_lane *lane, struct room *room)
 {
-	int r = 0;
-
 	room->n_of_lane = 0;
-	for (uint32_t i = 0; i < lane->step.n_parts && r == 0; i++) {
+	room->unclear |= lane->decode.parents != NULL;
+	for (uint32_t i = 0; i < lane->step.n_parts && !room->unclear; i++) {
 		const struct asked asked = asked_next(lane, i);
 		uint32_t n = asked.n_left > 0 ? rows_for(room, &asked) : 0;
 
-		if (n > 0)
-			r = part_foresee(&p->next, &room->foresight, &asked, n);
-		if (n > 0)
+		if (n == 0)
+			continue;
+		room->unclear = is_long(room, &asked) ||
+				part_foresee(&p->next, &room->foresight, &asked, n) < 0;
+		if (!room->unclear)
 			room_take(room, &asked, n);
 	}
 	room->n_lanes += room->n_of_lane > 0;
-	room->unclear |= r < 0 || lane->decode.parents;
 }
 
 /* ---- whose turn it is ------------------------------------------------------------------------ */
@@ -471,8 +481,10 @@ bool room_foresee(struct passes *p)
 	struct room room;
 
 	p->next.n_rows = p->next.n_slots = 0;
-	if (candidates_find(p, p->job.model, true) < 0 || !first_of(p, false))
+	if (p->n_foreseen == FORESEEN_TIMES || candidates_find(p, p->job.model, true) < 0 ||
+	    !first_of(p, false))
 		return false;
+	p->n_foreseen++;
 	room_begin(p, p->job.model, &room);
 	room.foreseen = true;
 	take_decode(p, &room);

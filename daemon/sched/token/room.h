@@ -18,6 +18,7 @@ struct room {
 	struct store_foresight foresight; /* where the next of it will */
 	bool halved; /* decode's user has had more than that of a prompt */
 	uint64_t paths; /* that were read by who is in it */
+	uint32_t n_nodes; /* of these */
 };
 
 void room_begin(struct passes *p, const struct sched_model *model, struct room *ret);
@@ -27,7 +28,8 @@ MUST_CHECK int room_fill(struct passes *p, struct room *room);
 
 /* What the pass after the one that is under way is expected to have: of those who wait, of what
  * prompts in it have left, and of those who come again; p->next is that. Returns whether prompts
- * are among them: without, or where it cannot be told, p->next is nothing. */
+ * are among them: without, or where it cannot be told, or takes too long or was done too often,
+ * p->next is nothing. */
 bool room_foresee(struct passes *p);
 
 /* The first of its sequences whose path is not all on the device; as many as it has: all are. */
