@@ -9,9 +9,11 @@
  * meanwhile, so that its owner cannot have its pages swapped out. Device memory is the scheduler's,
  * and only its room is counted here.
  * What an arena takes counts from the moment it is asked for, so that many at once cannot pass a
- * limit together, until its pages are free; of device memory until nobody has its descriptor.
+ * limit together, until its pages are free; of device memory until nobody has its descriptor. How
+ * much a user may have is arena_room.c's.
  */
 #include "arenas.h"
+#include "arena_room.h"
 
 #include "daemon/base/log.h"
 #include "daemon/sched/seq/complete.h"
@@ -33,62 +35,6 @@
 #define IDS_GRAIN_BYTES (UINT64_C(64) << 10)
 #define OPEN_ARENAS_MAX 16u /* not sealed, of a session: so many threads may make one at once */
 
-enum { ARENA_HOST = 0, ARENA_DEVICE = 1 };
-
-/* What limits the next arena of a kind. */
-struct arena_room {
-	uint64_t bytes;
-	const char *whose, *key;
-};
-
-static struct arena_room smaller(struct arena_room a, struct arena_room b)
-{
-	return a.bytes <= b.bytes ? a : b;
-}
-
-static struct arena_room host_room(const struct session *s)
-{
-	const struct config *config = s->home->config;
-	struct sessions_use own_use = sessions_domain_use(s->home, s->peer.uid);
-	struct sessions_use all_use = sessions_use(s->home);
-	struct arena_room own = {config->max_arena_bytes - s->arena_bytes, "the session's arenas",
-				 "max_arena_bytes"};
-	struct arena_room domain = {config->domain_arena_bytes - own_use.arena_bytes, "your arenas",
-				    "domain_arena_bytes"};
-	struct arena_room all = {config->arena_bytes - all_use.arena_bytes, "all sessions' arenas",
-				 "arena_bytes"};
-
-	return smaller(smaller(own, domain), all);
-}
-
-static struct arena_room device_room(const struct session *s)
-{
-	const struct config *config = s->home->config;
-	struct sessions_use own_use = sessions_domain_use(s->home, s->peer.uid);
-	struct sessions_use all_use = sessions_use(s->home);
-	struct arena_room own = {config->max_device_arena_bytes - s->device_bytes,
-				 "the session's device arenas", "max_device_arena_bytes"};
-	struct arena_room domain = {config->domain_device_arena_bytes - own_use.device_bytes,
-				    "your device arenas, those freed among them that a process of "
-				    "yours has open still,",
-				    "domain_device_arena_bytes"};
-	struct arena_room all = {config->device_arena_bytes - all_use.device_bytes,
-				 "all sessions' device arenas", "device_arena_bytes"};
-
-	return smaller(smaller(own, domain), all);
-}
-
-/* Who has freed arenas may have closed their descriptors since it was looked last. */
-static struct arena_room device_room_for(const struct session *s, uint64_t bytes)
-{
-	struct arena_room room = device_room(s);
-
-	if (bytes <= room.bytes)
-		return room;
-	lent_look(&s->home->lent);
-	return device_room(s);
-}
-
 static bool has_ids(const Coppice__ArenaNew *m)
 {
 	return m->kind == ARENA_HOST && m->has_ids && m->ids;
@@ -102,8 +48,7 @@ static uint64_t grain_of(const Coppice__ArenaNew *m)
 static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew *m, uint32_t number)
 {
 	const struct config *config = s->home->config;
-	struct arena_room room =
-		m->kind == ARENA_HOST ? host_room(s) : device_room_for(s, m->bytes);
+	struct arena_room room = arena_room(s, m->kind, m->bytes);
 	uint64_t grain = grain_of(m);
 
 	if (m->kind > ARENA_DEVICE)
@@ -123,7 +68,8 @@ static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew 
 			    config->max_arenas);
 	else if (m->bytes > room.bytes || ceil_div_u64(m->bytes, grain) > room.bytes / grain)
 		reply_error(s, id, -EDQUOT, "bytes",
-			    "%" PRIu64 " bytes are too many: %s may have %" PRIu64 " more (%s).",
+			    "%" PRIu64 " bytes are too many: %s may have %" PRIu64
+			    " more (%s); ask for less, or free some.",
 			    m->bytes, room.whose, room.bytes - room.bytes % grain, room.key);
 	else
 		return true;

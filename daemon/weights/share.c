@@ -1,17 +1,16 @@
 /*
  * share.c - how much of what there is for weights a user may have.
  *
- * There is a limit for all and one for each user. Of the last tenth of what all may have a user
- * gets no more than he leaves: whoever comes finds some. What nobody refers to counts for neither,
- * as it goes for whoever comes; taken up again it counts as what is loaded does.
+ * There is a limit for all and one for each user, and the last tenth is shared (reserve.h). What
+ * nobody refers to counts for neither, as it goes for whoever comes; taken up again it counts as
+ * what is loaded does.
  */
 #include "share.h"
 
+#include "daemon/base/reserve.h"
 #include "daemon/base/uid.h"
 
 #include <errno.h>
-
-#define RESERVED_PART 10u
 
 static const struct weights_max *max_of(const struct weights_table *table, enum weights_kind kind)
 {
@@ -64,7 +63,7 @@ bool share_is_beyond(const struct weights_table *table, enum weights_kind kind, 
 
 uint64_t weights_reserved_bytes(const struct weights_max *max)
 {
-	return max->domain_bytes < max->bytes ? max->bytes / RESERVED_PART : 0;
+	return reserve_of(max->bytes, max->domain_bytes);
 }
 
 /* With so many more in use, which are within the limit of all: would the user have more of the last
@@ -73,10 +72,11 @@ static bool is_others(const struct weights_table *table, enum weights_kind kind,
 		      uint64_t bytes)
 {
 	const struct weights_max *max = max_of(table, kind);
-	uint64_t all = used(table, kind, NULL) + bytes, left = max->bytes - all;
+	uint64_t all = used(table, kind, NULL);
 
-	return !uid_is_privileged(domain) && all <= max->bytes &&
-	       left < weights_reserved_bytes(max) && used(table, kind, &domain) + bytes > left;
+	return !uid_is_privileged(domain) && !exceeds(all, bytes, max->bytes) &&
+	       bytes > reserve_room(weights_reserved_bytes(max), used(table, kind, &domain),
+				    max->bytes - all);
 }
 
 int share_check(const struct weights_table *table, enum weights_kind kind, uid_t domain,

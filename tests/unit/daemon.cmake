@@ -4,6 +4,8 @@ if(TARGET coppice_daemon)
 		LIBS coppice_daemon LABELS unit ARGS ${coppice_data}/packaging)
 	coppice_test(NAME config_file_test SOURCES unit/config_file_test.c unit/config_fixture.c
 		LIBS coppice_daemon LABELS unit)
+	coppice_test(NAME arena_room_test SOURCES unit/arena_room_test.c
+		LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME unread_test SOURCES unit/unread_test.c LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME session_test SOURCES unit/session_test.c LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME rest_test SOURCES unit/rest_test.c LIBS coppice_daemon LABELS unit)
