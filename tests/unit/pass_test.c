@@ -108,6 +108,34 @@ static void prompts_make_a_pass_of_decode_longer_by_a_part(void **state)
 	school_free(s);
 }
 
+/* A prompt all of whose rows are wanted: a pass has rows whose results are in the budget, too, and
+ * they are the asker's turn. Of one whose last row alone is wanted a pass has all. */
+static void results_that_are_wanted_are_in_the_budget(void **state)
+{
+	struct school *s = school_new(0.01 * MS);
+	struct pupil *one;
+	double before_ns;
+
+	(void)state;
+	world.wanted_ns = MS;
+	school_start(s);
+	one = join(s, 1, 0, 1);
+	one->wants = one->wants_all = true;
+	before_ns = had_ns(one);
+	ask(one, 200);
+	go_till_all_have(s);
+	assert_int_equal(end_of(one).status, 0);
+	assert_true(world.longest_ns <= FIXED_NS + BUDGET_NS + 2 * MS);
+	assert_in_range(world.n_passes, 7, 8);
+	assert_true(had_ns(one) - before_ns >= 190 * MS);
+	one->wants_all = false;
+	world.n_passes = 0;
+	ask(one, 200);
+	go_till_all_have(s);
+	assert_int_equal(world.n_passes, 1);
+	school_free(s);
+}
+
 /* The budget is enough for 150 rows. */
 static void a_chunk_is_a_whole_number_of_rows(void **state)
 {
@@ -543,6 +571,7 @@ int main(void)
 		cmocka_unit_test(a_prompt_goes_on_beside_any_decode),
 		cmocka_unit_test(decode_goes_on_beside_any_prompts),
 		cmocka_unit_test(prompts_make_a_pass_of_decode_longer_by_a_part),
+		cmocka_unit_test(results_that_are_wanted_are_in_the_budget),
 		cmocka_unit_test(a_chunk_is_a_whole_number_of_rows),
 		cmocka_unit_test(a_user_has_his_part_beside_another_with_many_sessions),
 		cmocka_unit_test(bodies_of_nonsense_hurt_nobody),

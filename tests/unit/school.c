@@ -65,6 +65,11 @@ static void check_places(const struct backend_run *run)
 	assert_int_equal(n_rows, run->rows->n_rows);
 }
 
+static double head_ns(const struct program_rows *rows)
+{
+	return rows->n_wanted > 1 ? (rows->n_wanted - 1) * world.wanted_ns : 0;
+}
+
 /* Of sequences that have no new token. */
 static uint32_t count_absent(const struct backend_job *job)
 {
@@ -79,8 +84,10 @@ static int model_run(struct backend *b, const struct backend_run *run, uint64_t 
 {
 	const struct work_tree *tree = run->job->tree;
 	uint32_t n_rows = run->rows->n_rows, n_layers = run->job->shape->n_layers;
-	double ns = world.fixed_ns + n_rows * world.row_ns;
-	double part_ns = ns * run->n_layers / n_layers;
+	bool ends = run->first_layer + run->n_layers == n_layers;
+	double layers_ns = world.fixed_ns + n_rows * world.row_ns,
+	       ns = layers_ns + head_ns(run->rows);
+	double part_ns = layers_ns * run->n_layers / n_layers + (ends ? head_ns(run->rows) : 0);
 
 	(void)b;
 	assert_true(run->first_layer == 0 || run->first_layer == world.next_layer);
@@ -199,8 +206,9 @@ static void give_program(struct pupil *p)
 						   .hidden = HIDDEN,
 						   .n_vocab = N_VOCAB,
 						   .max_positions = 1u << 30};
-	model->program->cost =
-		(struct backend_program_cost){.fixed_ns = world.fixed_ns, .row_ns = world.row_ns};
+	model->program->cost = (struct backend_program_cost){.fixed_ns = world.fixed_ns,
+							     .row_ns = world.row_ns,
+							     .wanted_ns = world.wanted_ns};
 }
 
 struct pupil *join(struct school *s, uint64_t user, uint32_t again, uint32_t n_layers)
@@ -238,7 +246,7 @@ void ask(struct pupil *p, uint32_t n)
 		struct abi_decode_seq seq;
 		uint32_t ids[20000];
 	} body = {.head = {.arena = 1, .stride = 1024, .want = p->wants ? ABI_WANT_SCORE : 0},
-		  .seq = {.seq = p->seq, .n_new = n, .first_wanted = n - 1}};
+		  .seq = {.seq = p->seq, .n_new = n, .first_wanted = p->wants_all ? 0 : n - 1}};
 	uint32_t bytes = (uint32_t)(sizeof(body.head) + sizeof(body.seq) + n * sizeof(uint32_t));
 
 	assert_true(n <= 20000);

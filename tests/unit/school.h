@@ -21,6 +21,7 @@
 
 struct world {
 	double row_ns, fixed_ns; /* what all need: FIXED_NS, unless a test says otherwise */
+	double wanted_ns; /* of each row but one whose results are wanted, behind the last layer */
 	uint64_t now_ns, end_ns, last_id;
 	double longest_ns; /* of a pass */
 	uint32_t n_passes, n_rows; /* rows of the last one, of new tokens */
@@ -41,7 +42,8 @@ struct pupil {
 	struct client c;
 	uint64_t seq;
 	uint32_t again;
-	bool wants; /* the score of an entry's last row */
+	bool wants; /* the score of an entry's last row; */
+	bool wants_all; /* of all its rows */
 };
 
 struct school {

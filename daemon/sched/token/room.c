@@ -104,7 +104,7 @@ static double attention_ns(const struct room *room, const struct asked *a)
 }
 
 /* How many rows of it the room's time is enough for. */
-static double rows_in_time(const struct room *room, const struct asked *a)
+static double unwanted_in_time(const struct room *room, const struct asked *a)
 {
 	const struct backend_program_cost *cost = &room->model->program->cost;
 	double each_ns = attention_ns(room, a);
@@ -116,6 +116,35 @@ static double rows_in_time(const struct room *room, const struct asked *a)
 	if (room->ns <= ns)
 		return room->ns / (cost->hidden_row_ns + each_ns);
 	return n + (room->ns - ns) / (cost->row_ns + each_ns);
+}
+
+/* Of its left tokens those before the first one whose results are wanted. */
+static uint32_t n_unwanted(const struct asked *a)
+{
+	const struct decode *d = &a->lane->decode;
+	const struct decode_part *part = &d->parts[a->part];
+	uint32_t n_done = part->n_new - a->n_left;
+
+	if (!d->want)
+		return a->n_left;
+	return part->first_wanted > n_done ? part->first_wanted - n_done : 0;
+}
+
+static double rows_in_time(const struct room *room, const struct asked *a)
+{
+	const struct backend_program_cost *cost = &room->model->program->cost;
+	double each_ns = cost->row_ns + attention_ns(room, a),
+	       wanted_ns = each_ns + cost->wanted_ns;
+	double n = unwanted_in_time(room, a);
+	uint32_t unwanted = n_unwanted(a);
+
+	return n <= unwanted ? n : unwanted + (n - unwanted) * each_ns / wanted_ns;
+}
+
+/* The head of the pass's first row whose results are wanted is what all rows take. */
+static double results_ns(const struct room *room, uint32_t n_wanted)
+{
+	return n_wanted > 1 ? (n_wanted - 1) * room->model->program->cost.wanted_ns : 0;
 }
 
 /* Not some few rows more than a whole number. */
@@ -152,13 +181,16 @@ static double room_take(struct room *room, const struct asked *a, uint32_t n)
 {
 	const struct sched_model *m = room->model;
 	struct path_added added = paths_add(room->paths, asked_seq(a));
+	uint32_t unwanted = n_unwanted(a), n_wanted = n > unwanted ? n - unwanted : 0;
 	double ns = products_ns(room, room->n_taken + n) - products_ns(room, room->n_taken) +
+		    results_ns(room, room->n_wanted + n_wanted) - results_ns(room, room->n_wanted) +
 		    n * attention_ns(room, a) + m->shape.n_layers * work_ns(m, 0, added.n_tokens) +
 		    added.n_nodes * NODE_NS;
 
 	room->n_nodes += added.n_nodes;
 	room->rows -= n;
 	room->n_taken += n;
+	room->n_wanted += n_wanted;
 	room->n_of_lane += n;
 	room->ns -= ns;
 	room->taken_ns += ns;

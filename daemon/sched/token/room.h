@@ -6,7 +6,7 @@
 
 struct room {
 	const struct sched_model *model;
-	uint32_t rows, n_taken, whole_rows;
+	uint32_t rows, n_taken, n_wanted, whole_rows;
 	double ns; /* left of what decode may take, then of what prompts may */
 	double budget_ns;
 	double taken_ns;
