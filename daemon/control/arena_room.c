@@ -10,6 +10,8 @@
 
 #include "daemon/base/reserve.h"
 
+#include "kernels/arith.h"
+
 /* What there may be of a kind, and what there is. */
 struct arena_limits {
 	struct arena_room own, domain, all; /* what each has room for yet */
@@ -75,13 +77,19 @@ static struct arena_room device_room(const struct session *s, bool closed)
 	return room_within(s, &limits);
 }
 
+bool arena_fits(const struct arena_room *room, uint64_t bytes, uint64_t grain)
+{
+	return bytes <= room->bytes && ceil_div_u64(bytes, grain) <= room->bytes / grain;
+}
+
 /* Who has freed arenas may have closed their descriptors since it was looked last: it is looked
  * again where that could help. */
 static struct arena_room device_room_for(const struct session *s, uint64_t bytes)
 {
-	struct arena_room room = device_room(s, false);
+	struct arena_room room = device_room(s, false), most = device_room(s, true);
 
-	if (bytes <= room.bytes || bytes > device_room(s, true).bytes)
+	if (arena_fits(&room, bytes, ARENA_GRAIN_BYTES) ||
+	    !arena_fits(&most, bytes, ARENA_GRAIN_BYTES))
 		return room;
 	lent_look(&s->home->lent);
 	return device_room(s, false);

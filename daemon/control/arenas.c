@@ -31,7 +31,6 @@
 #include <string.h>
 #include <sys/types.h>
 
-#define ARENA_GRAIN_BYTES (UINT64_C(2) << 20)
 #define IDS_GRAIN_BYTES (UINT64_C(64) << 10)
 #define OPEN_ARENAS_MAX 16u /* not sealed, of a session: so many threads may make one at once */
 
@@ -66,7 +65,7 @@ static bool arena_check(struct session *s, uint64_t id, const Coppice__ArenaNew 
 		reply_error(s, id, -EDQUOT, NULL,
 			    "The session has %u arenas, as many as it may (max_arenas): free some.",
 			    config->max_arenas);
-	else if (m->bytes > room.bytes || ceil_div_u64(m->bytes, grain) > room.bytes / grain)
+	else if (!arena_fits(&room, m->bytes, grain))
 		reply_error(s, id, -EDQUOT, "bytes",
 			    "%" PRIu64 " bytes are too many: %s may have %" PRIu64
 			    " more (%s); ask for less, or free some.",
@@ -399,7 +398,8 @@ static void seal_answer(struct request *request)
 	reply_done(request);
 }
 
-/* Where a driver waits for the pass, who asks does too, and nobody for him: it ends no later. */
+/* Where a driver waits for the pass, who asks does too, and so do the scheduler's thread and the
+ * requests behind him; the pass ends no later. */
 const struct verb verb_arena_seal = {.begin = seal_begin,
 				     .serve = add_serve,
 				     .beside = beside_pass,

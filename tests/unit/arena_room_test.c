@@ -134,6 +134,23 @@ static void it_is_looked_only_for_what_could_be_had(void **state)
 	assert_int_equal(arena_room(s, ARENA_DEVICE, 201 * MIB).bytes, 500 * MIB);
 }
 
+/* 19 MiB hold 18, and once it was looked 21 hold 20. */
+static void it_is_looked_for_whole_grains(void **state)
+{
+	struct fixture *f = *state;
+	struct session *s = &f->sessions[0];
+	int fd = eventfd(0, EFD_CLOEXEC);
+	struct loan *loan;
+
+	f->config.max_device_arena_bytes = f->config.domain_device_arena_bytes = 21 * MIB;
+	assert_int_equal(lent_new(&f->home.lent, fd, ALICE, 2 * MIB, &loan), 0);
+	lent_end(&f->home.lent, loan);
+	close(fd);
+	assert_int_equal(arena_room(s, ARENA_DEVICE, 21 * MIB).bytes, 19 * MIB);
+	assert_int_equal(arena_room(s, ARENA_DEVICE, 18 * MIB).bytes, 19 * MIB);
+	assert_int_equal(arena_room(s, ARENA_DEVICE, 19 * MIB).bytes, 21 * MIB);
+}
+
 static void room_is_what_the_rule_says(void **state)
 {
 	(void)state;
@@ -159,6 +176,7 @@ int main(void)
 		TEST(a_user_who_may_have_all_gets_all),
 		TEST(a_session_has_its_own_limit),
 		TEST(it_is_looked_only_for_what_could_be_had),
+		TEST(it_is_looked_for_whole_grains),
 		TEST(room_is_what_the_rule_says),
 	};
 
