@@ -79,7 +79,7 @@ static struct arena_room device_room(const struct session *s, bool closed)
 
 bool arena_fits(const struct arena_room *room, uint64_t bytes, uint64_t grain)
 {
-	return bytes <= room->bytes && ceil_div_u64(bytes, grain) <= room->bytes / grain;
+	return ceil_div_u64(bytes, grain) <= room->bytes / grain;
 }
 
 /* Who has freed arenas may have closed their descriptors since it was looked last: it is looked

@@ -149,6 +149,43 @@ static void a_prompt_that_the_daemon_cannot_take_is_refused_after_a_second(void 
 	assert_explained(f, "64 requests");
 }
 
+struct opener {
+	struct fixture *f;
+	struct coppice_lane *lane;
+	uint64_t took_ns;
+	int r;
+};
+
+static void *open_while_busy(void *arg)
+{
+	struct opener *o = arg;
+	uint64_t begin_ns = client_now_ns();
+	struct coppice_seq *seq;
+
+	o->r = coppice_seq_open(o->lane, o->f->model, o->f->ids, 4, 1, &seq, NULL);
+	o->took_ns = client_now_ns() - begin_ns;
+	return NULL;
+}
+
+/* The later of two has its second behind that of the other. */
+static void a_prompt_has_its_second_behind_one_that_is_asked_again(void **state)
+{
+	struct fixture *f = *state;
+	struct opener a = {f, f->lane, 0, 0}, b = {.f = f};
+	struct coppice_seq *seqs[REQUESTS_MAX];
+	pthread_t thread;
+
+	assert_int_equal(coppice_lane_new(f->c, &b.lane), 0);
+	client_open_seq(f, f->lane, 8);
+	fill_requests(f, seqs, COPPICE_FOREVER);
+	assert_int_equal(pthread_create(&thread, NULL, open_while_busy, &b), 0);
+	open_while_busy(&a);
+	pthread_join(thread, NULL);
+	assert_int_equal(a.r, -EBUSY);
+	assert_int_equal(b.r, -EBUSY);
+	assert_true(a.took_ns >= 1800 * MS || b.took_ns >= 1800 * MS);
+}
+
 /* ---- many at once ---- */
 
 #define N_MANY 100u /* more than are on their way together */
@@ -441,6 +478,7 @@ int main(int argc, char **argv)
 		TEST(a_failed_step_leaves_the_length_to_trim_to),
 		TEST(a_prompt_that_the_daemon_cannot_take_yet_is_asked_again),
 		TEST(a_prompt_that_the_daemon_cannot_take_is_refused_after_a_second),
+		TEST(a_prompt_has_its_second_behind_one_that_is_asked_again),
 		TEST(many_are_opened_in_their_order),
 		TEST(many_long_prompts_are_opened),
 		TEST(all_are_opened_or_none),

@@ -220,18 +220,31 @@ static int open_some(struct opening *o)
 	return end_some(o, pending, n_begun, r);
 }
 
+/* Under prompt_lock: has it been less than BUSY_NS since the daemon was first busy? pace: zeroed
+ * before that. */
+static bool wait_while_busy(struct pace *pace)
+{
+	if (!pace->deadline_ns)
+		*pace = pace_begin(BUSY_NS);
+	return pace_sleep(pace);
+}
+
 static int open_all(struct opening *o)
 {
 	struct coppice *c = o->lane->c;
-	struct pace pace = pace_begin(BUSY_NS);
+	struct pace pace = {0};
 	int r = check_prompts(o);
 
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&c->prompt_lock);
 	while (o->n_open < o->n) {
+		uint32_t n_open = o->n_open;
+
 		r = open_some(o);
-		if (r < 0 && (r != -EBUSY || !pace_sleep(&pace)))
+		if (o->n_open > n_open)
+			pace = (struct pace){0};
+		if (r < 0 && (r != -EBUSY || !wait_while_busy(&pace)))
 			break;
 	}
 	pthread_mutex_unlock(&c->prompt_lock);
