@@ -207,12 +207,12 @@ struct store_slice {
 
 /* Slots of the live extension, in token order; valid until the next call on this sequence. */
 const struct store_slice *store_seq_slots(const struct store_seq *q, uint32_t *ret_n);
-/* A look at what extensions would have, of sequences of one model, one after the other; zeroed at
- * first. */
+/* A look at what extensions would have, of sequences of one model, whosever they are, one after the
+ * other; zeroed at first. */
 struct store_foresight {
-	const void *extent;
-	uint32_t page;
-	bool ended;
+	uint64_t number;
+	const struct extent *empty; /* that would be lent last; NULL: none yet */
+	bool ended; /* there are no more */
 };
 /* Where n tokens would lie behind those that are live, if these had joined the tree: ret has room
  * for n. Returns how many slots; 0: it cannot be told. Nothing is taken, and whoever takes or frees

@@ -204,24 +204,22 @@ static uint32_t last_page(const struct store_seq *q)
 uint32_t store_seq_foresee(const struct store_seq *q, uint32_t n, struct store_foresight *foresight,
 			   struct store_slice *ret)
 {
-	const struct store_model *m = model_of(q);
+	struct store_model *m = model_of(q);
 	const struct store_holding *h = q->node->namespace->holding;
-	struct pages_look look = {foresight->extent, foresight->page, foresight->ended};
 	uint32_t row = (q->n_path + q->tail.n + q->n_live) % m->lent.page_tokens;
 	uint32_t page = last_page(q), n_slots = 0;
 
 	if (q->n_path < node_end(q->node))
 		return 0; /* an extension cuts the node in two */
 	if (!page_goes_on(q, page, row))
-		page = pages_look_on(&m->store->pages, &h->pages, &look);
+		page = pages_look_on(&m->store->pages, &h->pages, foresight);
 	for (; n > 0 && page != PAGES_NONE; row = 0) {
 		uint32_t room = m->lent.page_tokens - row, count = n < room ? n : room;
 
 		ret[n_slots++] = (struct store_slice){page, (uint16_t)row, (uint16_t)count};
 		n -= count;
-		page = n > 0 ? pages_look_on(&m->store->pages, &h->pages, &look) : page;
+		page = n > 0 ? pages_look_on(&m->store->pages, &h->pages, foresight) : page;
 	}
-	*foresight = (struct store_foresight){look.extent, look.page, look.ended};
 	return n > 0 ? 0 : n_slots;
 }
 

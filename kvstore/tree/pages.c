@@ -258,22 +258,30 @@ int pages_take(struct pages *p, const struct pages_holder *h, uint32_t device, u
 	return 0;
 }
 
-/* The extent that is taken from after this one; NULL: after none. */
-static const struct extent *extent_behind(const struct pages *p, const struct pages_holder *h,
-					  const struct extent *e)
+/* The empty extent that would be lent now, after those that the look has seen lent. */
+static const struct extent *look_at_empty(const struct pages *p, const struct pages_lent *lent,
+					  struct store_foresight *look)
+{
+	const struct extent *e = look->empty;
+
+	if (e && !e->pages)
+		e = LIST_NEXT(e, link);
+	else
+		e = !e && lent->spare ? lent->spare : LIST_FIRST(&p->free);
+	look->empty = e;
+	look->ended = !e;
+	return e;
+}
+
+/* The extent that the tenant takes pages from after this one; NULL: after none. */
+static const struct extent *extent_behind(const struct pages_tenant *t, const struct extent *e)
 {
 	const struct extent_side *side;
 
-	if (e && !e->pages)
-		return LIST_NEXT(e, link);
-	side = e ? NULL : LIST_FIRST(&h->tenant->room[0]);
-	if (e && e->tenant)
-		side = LIST_NEXT(&e->sides[0], link);
-	if (side)
-		return side->extent;
-	if (h->lent->spare && e != h->lent->spare)
-		return h->lent->spare;
-	return LIST_FIRST(&p->free);
+	if (e && e->tenant != t)
+		return NULL;
+	side = e ? LIST_NEXT(&e->sides[0], link) : LIST_FIRST(&t->room[0]);
+	return side ? side->extent : NULL;
 }
 
 /* The page that is taken after this one of an extent. */
@@ -284,21 +292,28 @@ static uint32_t page_behind(const struct extent *e, const struct pages_lent *len
 	return page + 1 < lent->extent_pages ? page + 1 : PAGES_NONE;
 }
 
-uint32_t pages_look_on(const struct pages *p, const struct pages_holder *h, struct pages_look *look)
+uint32_t pages_look_on(struct pages *p, const struct pages_holder *h, struct store_foresight *look)
 {
-	uint32_t page = look->page;
+	struct pages_looked *at = &h->tenant->looked;
+	uint32_t page;
 
 	if (h->lent->n_devices > 1 || look->ended)
 		return PAGES_NONE;
-	if (!look->extent || page == PAGES_NONE) {
-		look->extent = extent_behind(p, h, look->extent);
-		look->ended = !look->extent;
-		if (look->ended)
+	if (look->number == 0)
+		look->number = ++p->n_looks;
+	if (at->look != look->number)
+		*at = (struct pages_looked){look->number, NULL, PAGES_NONE};
+	page = at->page;
+	if (page == PAGES_NONE) {
+		const struct extent *e = extent_behind(h->tenant, at->extent);
+
+		at->extent = e ? e : look_at_empty(p, h->lent, look);
+		if (!at->extent)
 			return PAGES_NONE;
-		page = look->extent->pages ? look->extent->sides[0].free_page : 0;
+		page = at->extent->pages ? at->extent->sides[0].free_page : 0;
 	}
-	look->page = page_behind(look->extent, h->lent, page);
-	return (uint32_t)(look->extent - p->extents) * h->lent->extent_pages + page;
+	at->page = page_behind(at->extent, h->lent, page);
+	return (uint32_t)(at->extent - p->extents) * h->lent->extent_pages + page;
 }
 
 static void page_free(struct pages *p, const struct pages_holder *h, uint32_t index,

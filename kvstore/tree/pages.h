@@ -68,12 +68,20 @@ struct pages_account {
 	uint32_t max_extents; /* 0: no limit, and it shares extents with others that have none */
 };
 
+/* The page of an extent that comes next where pages are looked at: pages_look_on. */
+struct pages_looked {
+	uint64_t look; /* of which look */
+	const struct extent *extent; /* NULL: of none yet */
+	uint32_t page; /* PAGES_NONE: none does, in it */
+};
+
 /* Who shares extents. */
 struct pages_tenant {
 	struct pages_account *account; /* that is charged for them; NULL: none */
 	uint32_t n_extents;
 	uint64_t n_free; /* pages */
 	struct extent_sides room[PAGES_DEVICES_MAX]; /* of extents, with a free page */
+	struct pages_looked looked;
 };
 
 /* The extents of one model. */
@@ -110,6 +118,7 @@ struct pages {
 	struct extent_list spares;
 	struct extent_list vacant; /* empty, but somebody may still read from them */
 	bool hold; /* extents that get empty become vacant */
+	uint64_t n_looks; /* ever */
 };
 
 MUST_CHECK int pages_init(struct pages *p, const struct store_config *config);
@@ -146,15 +155,9 @@ uint64_t pages_most(const struct pages *p, const struct pages_account *account, 
  * nothing free, and the account may have no more extents. -ENOMEM. */
 MUST_CHECK int pages_take(struct pages *p, const struct pages_holder *h, uint32_t device,
 			  uint32_t row, uint32_t *ret);
-/* Where pages are that would be taken now, one after the other; zeroed at first. */
-struct pages_look {
-	const struct extent *extent; /* NULL: of none yet */
-	uint32_t page; /* that comes next in it; PAGES_NONE: none does */
-	bool ended; /* there are no more */
-};
-/* The next of them; nothing is taken. PAGES_NONE: there is none, or the model is striped. */
-uint32_t pages_look_on(const struct pages *p, const struct pages_holder *h,
-		       struct pages_look *look);
+/* The next of the pages that would be taken now, one after the other, of one model by several of
+ * its tenants; nothing is taken. PAGES_NONE: there is none, or the model is striped. */
+uint32_t pages_look_on(struct pages *p, const struct pages_holder *h, struct store_foresight *look);
 /* Hands out count rows at fill as a new slice. */
 struct store_slice pages_fill(const struct pages *p, const struct pages_lent *lent, uint32_t page,
 			      uint32_t count);

@@ -82,6 +82,28 @@ static void prompts_of_many_go_by_plans_made_meanwhile(void **state)
 	school_free(s);
 }
 
+/* A user has pages of his own. */
+static void prompts_of_several_users_go_by_plans_made_meanwhile(void **state)
+{
+	struct school *s = school_of_shares(100, 90);
+	struct pupil *readers[4];
+	uint64_t before, n_passes;
+
+	(void)state;
+	stop_all(s);
+	for (uint32_t i = 0; i < 4; i++)
+		readers[i] = join(s, 1 + i % 2, 0, 1);
+	before = n_made_in_passes(s);
+	n_passes = world.n_passes;
+	for (uint32_t i = 0; i < 4; i++)
+		ask(readers[i], 200);
+	for (uint32_t i = 0; i < 4; i++)
+		go_slowly_till_has(s, readers[i]);
+	assert_in_range(world.n_passes - n_passes, 4, 5);
+	assert_int_equal(n_made_in_passes(s), before + 1);
+	school_free(s);
+}
+
 /* It comes while the others' pass is under way. */
 static void a_newcomers_prompt_goes_by_a_plan_made_meanwhile(void **state)
 {
@@ -323,6 +345,7 @@ int main(void)
 		cmocka_unit_test(a_long_prompt_goes_by_plans_made_meanwhile),
 		cmocka_unit_test(a_long_prompt_beside_others_goes_by_plans_made_meanwhile),
 		cmocka_unit_test(prompts_of_many_go_by_plans_made_meanwhile),
+		cmocka_unit_test(prompts_of_several_users_go_by_plans_made_meanwhile),
 		cmocka_unit_test(a_newcomers_prompt_goes_by_a_plan_made_meanwhile),
 		cmocka_unit_test(who_trickles_in_is_not_looked_at_each_time),
 		cmocka_unit_test(who_comes_as_another_goes_is_foreseen),
