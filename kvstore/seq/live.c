@@ -206,11 +206,12 @@ uint32_t store_seq_foresee(const struct store_seq *q, uint32_t n, struct store_f
 {
 	struct store_model *m = model_of(q);
 	const struct store_holding *h = q->node->namespace->holding;
-	uint32_t row = (q->n_path + q->tail.n + q->n_live) % m->lent.page_tokens;
+	uint32_t row = (q->n_path + q->n_live) % m->lent.page_tokens;
 	uint32_t page = last_page(q), n_slots = 0;
 
-	if (q->n_path < node_end(q->node))
-		return 0; /* an extension cuts the node in two */
+	/* Inside a node an extension cuts that in two; of what is not there nobody makes plans. */
+	if (q->n_path < node_end(q->node) || !tail_is_resident(q))
+		return 0;
 	if (!page_goes_on(q, page, row))
 		page = pages_look_on(&m->store->pages, &h->pages, foresight);
 	for (; n > 0 && page != PAGES_NONE; row = 0) {

@@ -83,6 +83,22 @@ static void test_a_path_may_be_longer_than_the_device(void **state)
 	tier_world_settle(w);
 }
 
+/* Nobody plans what follows a path of which the device lacks a part, though there is room. */
+static void test_nothing_is_foreseen_of_it(void **state)
+{
+	struct tier_world *w = world(state, 6, 64);
+	char text[LONGEST + 1];
+	struct store_seq *q = long_seq(w, text, 97, 7);
+	struct store_foresight foresight = {0};
+	struct store_slice slots[2];
+	uint32_t id = 'a';
+
+	assert_int_equal(store_seq_extend(q, &id, 1, false, w->now_ns), 0);
+	assert_int_equal(store_seq_foresee(q, 1, &foresight, slots), 0);
+	store_seq_close(q, w->now_ns);
+	tier_world_settle(w);
+}
+
 static void test_it_may_grow_token_by_token(void **state)
 {
 	struct tier_world *w = world(state, 6, 64);
@@ -338,6 +354,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_a_path_may_be_longer_than_the_device),
+		TEST(test_nothing_is_foreseen_of_it),
 		TEST(test_it_may_grow_token_by_token),
 		TEST(test_it_is_found_again),
 		TEST(test_a_fork_shares_it),
