@@ -156,16 +156,12 @@ static uint32_t count_tensors(const struct part *parts, uint32_t n_parts)
 	return n;
 }
 
-uint64_t content_names_bytes(const struct part *parts, uint32_t n_parts)
+uint64_t content_names_bytes(const struct safetensors_header *header)
 {
 	uint64_t bytes = 0;
 
-	for (uint32_t p = 0; p < n_parts; p++) {
-		const struct safetensors_header *header = &parts[p].header;
-
-		for (uint32_t i = 0; i < header->n_tensors; i++)
-			bytes += strlen(header->tensors[i].name) + TENSOR_BYTES;
-	}
+	for (uint32_t i = 0; i < header->n_tensors; i++)
+		bytes += strlen(header->tensors[i].name) + TENSOR_BYTES;
 	return bytes;
 }
 

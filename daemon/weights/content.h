@@ -24,8 +24,8 @@ struct part {
  * the content half made. */
 MUST_CHECK int content_make(struct weights_content *content, struct part *parts, uint32_t n_parts,
 			    uint64_t *ret_bytes, char why[WEIGHTS_WHY_BYTES]);
-/* Heap that the names of all tensors take, and what is known of each. */
-uint64_t content_names_bytes(const struct part *parts, uint32_t n_parts);
+/* Heap that the names of a file's tensors take, and what is known of each. */
+uint64_t content_names_bytes(const struct safetensors_header *header);
 /* From those of all tensors. */
 void content_digest(struct weights_content *content);
 /* All but its memory. */

@@ -265,7 +265,9 @@ static int parse_header(struct load *l)
 	free(part->bytes);
 	part->bytes = NULL;
 	part->numbers = calloc(part->header.n_tensors + 1, sizeof(*part->numbers));
-	return part->numbers ? 0 : fail(l, -ENOMEM, "There is no memory for a header.");
+	if (!part->numbers)
+		return fail(l, -ENOMEM, "There is no memory for a header.");
+	return weights_take_names(l->weights, content_names_bytes(&part->header));
 }
 
 /* A piece of the part whose turn it is, from this offset on. */
@@ -312,11 +314,8 @@ static int hear_header(struct load *l)
 static int make_content(struct load *l)
 {
 	uint64_t bytes = 0;
-	int r = weights_take_names(l->weights, content_names_bytes(l->parts, l->n_parts));
+	int r = content_make(&l->weights->content, l->parts, l->n_parts, &bytes, l->weights->why);
 
-	if (r == 0)
-		r = content_make(&l->weights->content, l->parts, l->n_parts, &bytes,
-				 l->weights->why);
 	return r < 0 ? r : weights_take_room(l->weights, bytes);
 }
 

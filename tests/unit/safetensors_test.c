@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -20,6 +22,9 @@
 	"{\"__metadata__\":{\"format\":\"pt\"}," \
 	"\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[8,20]}," \
 	"\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}"
+
+/* One without bytes. */
+#define EMPTY(name) "\"" name "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}"
 
 static char dir[] = "/tmp/coppice-safetensors-XXXXXX";
 static char path[64];
@@ -109,7 +114,118 @@ static void a_header_that_is_no_json_object_is_told(void **state)
 	(void)state;
 	expect_header_error("{\"a\": {", 0, "not a JSON object");
 	expect_header_error("[1, 2]", 0, "not a JSON object");
-	expect_header_error("{\"a\":{},\"a\":{}}", 0, "duplicate");
+	expect_header_error("77", 0, "not a JSON object");
+	expect_header_error("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\"}}", 0, "duplicate");
+	expect_header_error("{" EMPTY("a") ",}", 0, "a name is expected");
+	expect_header_error("{" EMPTY("a") "]", 0, "'}' is expected");
+	expect_header_error("{" EMPTY("a") "}}", 0, "something is behind its end");
+	expect_header_error("{\"a\" {}}", 0, "':' is expected");
+	expect_header_error("{\"a\":{}{}}", 0, "end of file expected");
+	expect_header_error("{\"a\":}", 0, "not a JSON object");
+	expect_header_error("{\"a\":\"\\", 0, "it ends within a value");
+	expect_header_error("{\"\\u00\":{}}", 0, "not a JSON object");
+}
+
+static void a_tensor_is_there_once(void **state)
+{
+	(void)state;
+	expect_header_error("{" EMPTY("a") "," EMPTY("b") "," EMPTY("a") "}", 0,
+			    "there is a duplicate of tensor a");
+	expect_header_error("{" EMPTY("a") "," EMPTY("\\u0061") "}", 0, "duplicate of tensor a");
+	expect_header_error("{\"__metadata__\":{},\"__metadata__\":{}}", 0, "duplicate");
+}
+
+static void metadata_are_strings(void **state)
+{
+	(void)state;
+	expect_header_error("{\"__metadata__\":7}", 0, "__metadata__ is not an object");
+	expect_header_error("{\"__metadata__\":{\"a\":[{}]}}", 0, "a value that is not a string");
+	expect_header_error("{\"__metadata__\":{\"a\":\"\\x\"}}", 0, "not a JSON object");
+}
+
+static void names_may_have_escapes_and_a_header_space(void **state)
+{
+	(void)state;
+	struct safetensors file;
+	struct fault fault;
+	const char *header =
+		" { \"__metadata__\" : { \"}\" : \"\\\"{\" } ,\n" EMPTY("\\u00e9\\\"") "\t} ";
+	write_file(header, strlen(header), 0);
+	assert_int_equal(safetensors_open(path, &file, &fault), 0);
+	assert_int_equal(file.header.n_tensors, 1);
+	assert_non_null(safetensors_find(&file, "\u00e9\""));
+	safetensors_close(&file);
+}
+
+/* ---- what a header costs: 4 MiB of it ------------------------------------------------------- */
+
+#define LARGE_BYTES ((size_t)4 << 20)
+
+/* first, then each with its number until it is full, then last, and space behind it. */
+static char *large(const char *first, const char *each, const char *last)
+{
+	char *header = malloc(LARGE_BYTES), *at = header;
+	assert_non_null(header);
+	at = stpcpy(at, first);
+	for (unsigned i = 0; at < header + LARGE_BYTES - 256; i++) {
+		if (i > 0)
+			*at++ = ',';
+		at += sprintf(at, each, i);
+	}
+	at = stpcpy(at, last);
+	memset(at, ' ', LARGE_BYTES - (size_t)(at - header));
+	return header;
+}
+
+static size_t most_kib(void)
+{
+	struct rusage use;
+	assert_int_equal(getrusage(RUSAGE_SELF, &use), 0);
+	return (size_t)use.ru_maxrss;
+}
+
+/* In a process of its own, which says so by its end: 0, it is taken; 1, it is refused in these
+ * words; else it took too much. */
+static int parse_in_child(const char *header, const char *words)
+{
+	struct safetensors_header parsed;
+	char why[SAFETENSORS_WHY_BYTES];
+	size_t before = most_kib();
+	int r = safetensors_header_parse(header, LARGE_BYTES, 0, &parsed, why);
+	size_t took = (most_kib() - before) << 10;
+	if (took > 6 * LARGE_BYTES) {
+		print_error("%zu bytes of memory\n", took);
+		return 2;
+	}
+	if (r == 0)
+		safetensors_header_done(&parsed);
+	return r < 0 && !strstr(why, words) ? 3 : r < 0;
+}
+
+static void expect_cheap(char *header, int end, const char *words)
+{
+	int status;
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0)
+		_exit(parse_in_child(header, words));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), end);
+	free(header);
+}
+
+static void a_large_header_takes_no_more_than_six_of_it(void **state)
+{
+	(void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	skip(); /* they keep what is freed, or more beside it */
+#endif
+	expect_cheap(large("{", EMPTY("%x"), "}"), 0, "");
+	expect_cheap(large("{\"__metadata__\":{", "\"%x\":\"\"", "}}"), 0, "");
+	expect_cheap(large("{\"a\":[", "{}", "]}"), 1, "tensor a: more than 4096 bytes about it");
+	expect_cheap(large("{", "\"%x\":{}", "}"), 1, "tensor 0: unknown dtype");
+	expect_cheap(large("{\"__metadata__\":{\"a\":[", "[]", "]}}"), 1, "not a string");
 }
 
 static void data_cut_off_is_told_with_the_tensor(void **state)
@@ -260,6 +376,10 @@ int main(void)
 		cmocka_unit_test(a_header_cut_off_is_told),
 		cmocka_unit_test(an_absurd_header_length_is_no_safetensors_file),
 		cmocka_unit_test(a_header_that_is_no_json_object_is_told),
+		cmocka_unit_test(a_tensor_is_there_once),
+		cmocka_unit_test(metadata_are_strings),
+		cmocka_unit_test(names_may_have_escapes_and_a_header_space),
+		cmocka_unit_test(a_large_header_takes_no_more_than_six_of_it),
 		cmocka_unit_test(data_cut_off_is_told_with_the_tensor),
 		cmocka_unit_test(bytes_of_no_tensor_are_told),
 		cmocka_unit_test(overlapping_tensors_are_told),
