@@ -2,8 +2,9 @@
 
 The model's own functions are compiled, and stand in for themselves while a pass of one token a row
 runs or is captured: at modules of the model, and where the model's code looks a function up. So no
-other pass changes, and where nothing can be compiled, none does. What is compiled rounds where they
-do.
+other pass of the thread changes. A function of which torch can make nothing runs as it is, and with
+it the rest. What is compiled rounds where they do; sums are of another order, and may differ in
+their last bits.
 """
 
 from __future__ import annotations
@@ -32,10 +33,6 @@ def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
     return torch.compile(function, backend=backend, options=options)  # type: ignore[no-any-return]
 
 
-def one_more(x: torch.Tensor) -> torch.Tensor:
-    return x + 1
-
-
 def norms_of(model: Any) -> list[Any]:
     return [
         module
@@ -56,28 +53,35 @@ class Fused:
     def __init__(self, model: Any) -> None:
         self._backend = BACKEND
         self._norms, self._sources = norms_of(model), sources_of(model)
-        self._is_tried = False
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
         with _lock, contextlib.ExitStack() as stack:
-            self._try()
             for norm in self._norms:
                 stack.callback(delattr, norm, "forward")
-                norm.forward = functools.partial(compiled(type(norm).forward, self._backend), norm)
+                norm.forward = functools.partial(self._fused(type(norm).forward), norm)
             for source in self._sources:
                 own = getattr(source, ROTARY)
                 stack.callback(setattr, source, ROTARY, own)
-                setattr(source, ROTARY, compiled(own, self._backend))
+                setattr(source, ROTARY, self._fused(own))
             yield
 
-    def _try(self) -> None:
-        """Once, as compiling takes a compiler, which need not be there."""
-        if self._is_tried or not self._norms:
-            return
-        self._is_tried = True
-        try:
-            compiled(one_more, self._backend)(torch.zeros(2, device=self._norms[0].weight.device))
-        except Exception as error:
-            self._norms, self._sources = [], []
-            warnings.warn(f"passes are not fused, as torch cannot compile here: {error}")
+    def _fused(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Compiled by its first call, which takes a compiler, that need not be there."""
+        function = compiled(own, self._backend)
+
+        def run(*given: Any, **named: Any) -> Any:
+            if not self._norms and not self._sources:
+                return own(*given, **named)
+            try:
+                return function(*given, **named)
+            except Exception as error:
+                result = own(*given, **named)  # what is its own fault, it raises
+                self._give_up(error)
+                return result
+
+        return run
+
+    def _give_up(self, error: Exception) -> None:
+        self._norms, self._sources = [], []
+        warnings.warn(f"passes are not fused, as torch cannot compile here: {error}")
