@@ -348,7 +348,8 @@ __device__ inline void mask_half(const struct device_attend &a, const struct war
 		mask_kv_blocks(scores, metas + slot, w);
 }
 
-/* Less than any maximum that is a number. */
+/* In place of the maximum of a row that has none yet. Scores are to be above it: the weight of one
+ * below is 0, and a row of such scores alone is as one that sees nothing. */
 #define NO_MAX -1e30f
 
 /* Makes weights of scores by the maxima that the rows have, for which none of them waits. A row
