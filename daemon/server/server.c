@@ -136,11 +136,13 @@ int server_init(struct server *server, const struct server_parts *parts, struct 
 	r = signals_init(&server->signals, parts->loop, on_signal, server);
 	if (r < 0) {
 		log_error("signals cannot be had as a descriptor: %s", strerror(-r));
+		lent_done(&server->sessions.lent);
 		return r;
 	}
 	r = shm_pages_init(&server->pages, parts->loop);
 	if (r < 0) {
 		log_error("no thread for the pages of arenas: %s", strerror(-r));
+		lent_done(&server->sessions.lent);
 		signals_done(&server->signals);
 		return r;
 	}
