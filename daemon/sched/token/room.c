@@ -103,7 +103,7 @@ static double attention_ns(const struct room *room, const struct asked *a)
 	return m->shape.n_layers * work_ns(m, a->n_before, 0);
 }
 
-/* How many rows of it the room's time is enough for. */
+/* How many rows of it the room's time is enough for, if no results are wanted. */
 static double unwanted_in_time(const struct room *room, const struct asked *a)
 {
 	const struct backend_program_cost *cost = &room->model->program->cost;
@@ -130,12 +130,12 @@ static uint32_t n_unwanted(const struct asked *a)
 	return part->first_wanted > n_done ? part->first_wanted - n_done : 0;
 }
 
+/* The same with the results that are: behind the first such row each takes longer. */
 static double rows_in_time(const struct room *room, const struct asked *a)
 {
 	const struct backend_program_cost *cost = &room->model->program->cost;
-	double each_ns = cost->row_ns + attention_ns(room, a),
-	       wanted_ns = each_ns + cost->wanted_ns;
-	double n = unwanted_in_time(room, a);
+	double each_ns = cost->row_ns + attention_ns(room, a);
+	double wanted_ns = each_ns + cost->wanted_ns, n = unwanted_in_time(room, a);
 	uint32_t unwanted = n_unwanted(a);
 
 	return n <= unwanted ? n : unwanted + (n - unwanted) * each_ns / wanted_ns;
