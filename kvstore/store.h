@@ -138,7 +138,8 @@ struct store_open {
 };
 
 /* Matches the prompt, remembers what is not cached, and claims it if nobody else has. -EDQUOT,
- * -ENOBUFS: there is no room for what is not cached, of domain_prompt_bytes or of prompt_bytes. */
+ * -ENOBUFS: there is no room for what is not cached, of domain_prompt_bytes or of prompt_bytes, of
+ * whose last tenth a domain gets no more than it leaves. */
 MUST_CHECK int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_ns,
 			      struct store_seq **ret, struct store_match *ret_match);
 /* Matches again from where the sequence stands, follows what others have published since, takes

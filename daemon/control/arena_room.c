@@ -8,9 +8,8 @@
  */
 #include "arena_room.h"
 
-#include "daemon/base/reserve.h"
-
 #include "kernels/arith.h"
+#include "kvstore/base/reserve.h"
 
 /* What there may be of a kind, and what there is. */
 struct arena_limits {

@@ -15,6 +15,8 @@
 #include "daemon/session/reply.h"
 #include "verbs.h"
 
+#include "kvstore/base/reserve.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -83,25 +85,38 @@ static const uint32_t *tokens_find(struct session *s, uint64_t id, const Coppice
 
 /* Copies that the scheduler has not taken yet are memory too: no more of it than of what it has
  * taken. */
-static bool prompt_may_go(struct session *s, uint64_t id, uint64_t bytes)
+struct prompt_room prompt_room(const struct session *s)
 {
 	const struct config *config = s->home->config;
-	uint64_t all = 0, domain = 0;
+	uint64_t all = 0, domain = 0, left;
 	const struct session *other;
 
 	TAILQ_FOREACH (other, &s->home->list, entry) {
 		all += other->prompt_bytes;
 		domain += other->peer.uid == s->peer.uid ? other->prompt_bytes : 0;
 	}
-	if (domain + bytes > config->domain_prompt_bytes)
+	left = config->prompt_bytes - all;
+	if (!s->privileged)
+		left = reserve_room(reserve_of(config->prompt_bytes, config->domain_prompt_bytes),
+				    domain, left);
+	return (struct prompt_room){config->domain_prompt_bytes - domain, left};
+}
+
+static bool prompt_may_go(struct session *s, uint64_t id, uint64_t bytes)
+{
+	const struct config *config = s->home->config;
+	struct prompt_room room = prompt_room(s);
+
+	if (bytes > room.domain_bytes)
 		reply_error(s, id, -EDQUOT, "n_tokens",
 			    "Prompts of yours that are being opened may take %" PRIu64
 			    " bytes (domain_prompt_bytes): wait for some.",
 			    config->domain_prompt_bytes);
-	else if (all + bytes > config->prompt_bytes)
+	else if (bytes > room.all_bytes)
 		reply_error(s, id, -EDQUOT, "n_tokens",
 			    "Prompts of all users that are being opened take up their %" PRIu64
-			    " bytes (prompt_bytes): try again later.",
+			    " bytes (prompt_bytes), of whose last tenth a user gets no more than "
+			    "he leaves: try again later.",
 			    config->prompt_bytes);
 	else
 		return true;
@@ -145,7 +160,8 @@ static int refuse_prompt(struct sched_request *rq, const struct config *config, 
 			config->domain_prompt_bytes);
 	return refuse(rq, -EDQUOT, "n_tokens",
 		      "Token ids of all users' prompts that are not computed yet take up their "
-		      "%" PRIu64 " bytes (prompt_bytes): try again later.",
+		      "%" PRIu64 " bytes (prompt_bytes), of whose last tenth a user gets no more "
+		      "than he leaves: try again later.",
 		      config->prompt_bytes);
 }
 

@@ -77,7 +77,8 @@ static void open_refuse(struct session *s, uint64_t id, int r)
 	if (r == -EAGAIN)
 		reply_error(s, id, r, NULL,
 			    "As many weights are being loaded as may be at a time, %u of a user "
-			    "(max_domain_loads) and %u in all (max_loads): ask again later.",
+			    "(max_domain_loads) and %u in all (max_loads), the last for who loads "
+			    "none: ask again later.",
 			    config->max_domain_loads, config->max_loads);
 	else
 		reply_error(s, id, r, NULL, "The weights cannot be loaded: %s.", strerror(-r));

@@ -3,7 +3,8 @@
  *
  * As long as there are places a load takes as long as its files do: others may be reading from the
  * same slow disk. Once a user who loads nothing has been refused, the slowest load of those who
- * have most ends if it is overdue, one at a time; the place it leaves is for who loads nothing.
+ * have most ends if it is overdue, one at a time; the place it leaves is for who loads nothing. Of
+ * the last places a user gets one only while he has fewer than are left (reserve.h).
  * Loads of who is privileged are beside the others', and take no place of theirs.
  */
 #include "places.h"
@@ -12,6 +13,8 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/uid.h"
+
+#include "kvstore/base/reserve.h"
 
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -113,6 +116,14 @@ static void make_place(struct weights_table *table)
 	places_end(slowest);
 }
 
+static bool is_left(const struct weights_table *table, uint32_t n_own)
+{
+	const struct weights_config *c = &table->config;
+	uint32_t n = count(table, NULL), n_left = n < c->max_loads ? c->max_loads - n : 0;
+
+	return reserve_has_one(c->max_loads, c->domain_max_loads, n_own, n_left);
+}
+
 bool places_ask(struct weights_table *table, uid_t domain)
 {
 	uint32_t n_own;
@@ -125,7 +136,7 @@ bool places_ask(struct weights_table *table, uid_t domain)
 		return true;
 	if (n_own > 0 && table->refused_ns && clock_now_ns() - table->refused_ns < STAND_BACK_NS)
 		return false;
-	if (count(table, NULL) < table->config.max_loads) {
+	if (is_left(table, n_own)) {
 		/* He has his place: those who have one already need not stand back any more. */
 		table->refused_ns = n_own == 0 ? 0 : table->refused_ns;
 		return true;

@@ -7,8 +7,9 @@
  */
 #include "share.h"
 
-#include "daemon/base/reserve.h"
 #include "daemon/base/uid.h"
+
+#include "kvstore/base/reserve.h"
 
 #include <errno.h>
 

@@ -3,10 +3,13 @@
  *
  * Its ids are memory that no pool bounds: who opens prompts and computes none of them would have as
  * much of it as there is. So they are charged to the domain and to the store from the copy to the
- * moment when the prompt is computed, left or closed; what is not there is not copied.
+ * moment when the prompt is computed, left or closed; what is not there is not copied. Of the last
+ * part of what all may have a domain gets no more than it leaves (reserve.h).
  */
 #include "prompt.h"
 
+#include "kvstore/base/reserve.h"
+#include "kvstore/tree/domain.h"
 #include "kvstore/tree/node.h"
 
 #include <errno.h>
@@ -23,6 +26,16 @@ static bool fits(uint64_t taken, uint64_t bytes, uint64_t limit)
 	return limit == 0 || (taken <= limit && bytes <= limit - taken);
 }
 
+static bool leaves_enough(const struct store *s, const struct store_domain *d, uint64_t bytes)
+{
+	const struct store_config *c = &s->config;
+
+	if (c->prompt_bytes == 0 || c->domain_prompt_bytes == 0 || domain_is_owners(c, d->id))
+		return true;
+	return bytes <= reserve_room(reserve_of(c->prompt_bytes, c->domain_prompt_bytes),
+				     d->prompt_bytes, c->prompt_bytes - s->stats.prompt_bytes);
+}
+
 uint64_t prompt_bytes(const struct store_seq *q)
 {
 	return q->n_prompt ? (q->n_prompt - q->prompt_pos) * (uint64_t)sizeof(*q->prompt) : 0;
@@ -37,7 +50,8 @@ int prompt_take(struct store_seq *q, const uint32_t *rest, uint32_t n_rest)
 		return 0;
 	if (!fits(domain_of(q)->prompt_bytes, bytes, s->config.domain_prompt_bytes))
 		return -EDQUOT;
-	if (!fits(s->stats.prompt_bytes, bytes, s->config.prompt_bytes))
+	if (!fits(s->stats.prompt_bytes, bytes, s->config.prompt_bytes) ||
+	    !leaves_enough(s, domain_of(q), bytes))
 		return -ENOBUFS;
 	q->prompt = malloc(bytes);
 	if (!q->prompt)

@@ -10,10 +10,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Owners have a limit of their own. */
 static uint64_t max_bytes_of(const struct store_config *config, uint64_t id)
 {
-	return id == 0 || id == config->owner ? config->owner_bytes : config->domain_bytes;
+	return domain_is_owners(config, id) ? config->owner_bytes : config->domain_bytes;
 }
 
 static uint32_t extents_of(const struct store_config *config, uint64_t bytes)

@@ -11,6 +11,12 @@ static inline uint64_t domain_hash(const struct store *s, uint64_t id)
 	return index_hash(s->seed, id, 0);
 }
 
+/* Whose store it is: they are not bound by what users leave to each other. */
+static inline bool domain_is_owners(const struct store_config *config, uint64_t id)
+{
+	return id == 0 || id == config->owner;
+}
+
 /* NULL: there is none. */
 static inline struct store_domain *domain_find(const struct store *s, uint64_t id)
 {

@@ -1,9 +1,12 @@
 /*
  * arena_room_test.c - how much of arenas users leave to those who come after them, of host memory
- * and of the device's, and when it is looked who has freed memory open.
+ * and of the device's, and when it is looked who has freed memory open; how much of prompts that
+ * are on their way to the scheduler.
  */
-#include "daemon/base/reserve.h"
 #include "daemon/control/arena_room.h"
+#include "daemon/control/seqs.h"
+
+#include "kvstore/base/reserve.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -166,6 +169,29 @@ static void room_is_what_the_rule_says(void **state)
 			}
 }
 
+static void assert_prompt_room(const struct session *s, uint64_t all_bytes)
+{
+	assert_int_equal(prompt_room(s).all_bytes, all_bytes);
+}
+
+static void of_prompts_on_their_way_whoever_comes_finds_some(void **state)
+{
+	struct fixture *f = *state;
+	struct session *s = f->sessions;
+
+	f->config.prompt_bytes = 1000 * MIB;
+	f->config.domain_prompt_bytes = 500 * MIB;
+	s[0].prompt_bytes = 500 * MIB;
+	assert_int_equal(prompt_room(&s[0]).domain_bytes, 0);
+	assert_int_equal(prompt_room(&s[1]).domain_bytes, 500 * MIB);
+	assert_prompt_room(&s[1], 400 * MIB);
+	s[1].prompt_bytes = 400 * MIB;
+	assert_prompt_room(&s[1], 0);
+	assert_prompt_room(&s[2], 50 * MIB);
+	s[2].privileged = true;
+	assert_prompt_room(&s[2], 100 * MIB);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -178,6 +204,7 @@ int main(void)
 		TEST(it_is_looked_only_for_what_could_be_had),
 		TEST(it_is_looked_for_whole_grains),
 		TEST(room_is_what_the_rule_says),
+		TEST(of_prompts_on_their_way_whoever_comes_finds_some),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

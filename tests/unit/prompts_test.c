@@ -114,6 +114,34 @@ static void test_all_have_so_much_together(void **state)
 	fixture_done(&f);
 }
 
+/* Ten of twenty are one domain's, and two the last tenth. */
+static void test_whoever_comes_finds_half_of_what_the_one_before_found(void **state)
+{
+	struct fixture f;
+	struct store_seq *a, *b, *c, *d, *refused = NULL;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.prompt_bytes = 20 * ID,
+						  .domain_prompt_bytes = 10 * ID,
+						  .owner = 9});
+	assert_int_equal(try_open(&f, 1, "abcdefghij", &a), 0);
+	assert_int_equal(try_open(&f, 2, "abcdefghi", &refused), -ENOBUFS);
+	assert_int_equal(try_open(&f, 2, "abcdefgh", &b), 0);
+	assert_int_equal(try_open(&f, 2, "A", &refused), -ENOBUFS);
+	assert_int_equal(try_open(&f, 3, "ab", &refused), -ENOBUFS);
+	assert_int_equal(try_open(&f, 3, "a", &c), 0);
+	assert_int_equal(try_open(&f, 3, "b", &refused), -ENOBUFS);
+	assert_int_equal(store_seq_fork(c, f.now_ns, &refused), -ENOBUFS);
+	assert_int_equal(try_open(&f, 9, "ab", &refused), -ENOBUFS);
+	assert_int_equal(try_open(&f, 9, "a", &d), 0);
+	assert_null(refused);
+	fixture_close(&f, a);
+	fixture_close(&f, b);
+	fixture_close(&f, c);
+	fixture_close(&f, d);
+	fixture_done(&f);
+}
+
 static uint32_t many(uint32_t *ids)
 {
 	for (uint32_t i = 0; i < 400; i++)
@@ -165,6 +193,7 @@ int main(void)
 		cmocka_unit_test(test_a_prompt_that_is_left_or_closed_is_not_charged),
 		cmocka_unit_test(test_a_domain_has_a_share),
 		cmocka_unit_test(test_all_have_so_much_together),
+		cmocka_unit_test(test_whoever_comes_finds_half_of_what_the_one_before_found),
 		cmocka_unit_test(test_room_for_a_long_extension_is_not_kept),
 		cmocka_unit_test(test_nor_is_it_of_one_that_has_no_room),
 	};

@@ -385,7 +385,13 @@ static void a_user_loads_no_more_than_some_at_a_time(void **state)
 	weights_table_free(table);
 }
 
-/* Root has two, and four others all that there are; root_at: root is at it once so many of them are
+/* Three of the others have two loads, two of them one. */
+static uid_t other_of(uint32_t number)
+{
+	return ALICE + (number < 6 ? number / 2 : number - 3);
+}
+
+/* Root has two, and five others all that there are; root_at: root is at it once so many of them are
  * there. */
 static void expect_root_beside_others(uint32_t root_at)
 {
@@ -397,13 +403,32 @@ static void expect_root_beside_others(uint32_t root_at)
 		bool is_root = i >= root_at && i < root_at + 2;
 		uint32_t other = i < root_at ? i : i - 2;
 
-		assert_int_equal(weights_open(table, is_root ? 0 : ALICE + other / 2, &all[i],
+		assert_int_equal(weights_open(table, is_root ? 0 : other_of(other), &all[i],
 					      &sockets[i]),
 				 0);
 	}
-	assert_int_equal(weights_open(table, ALICE + 4, &more, &socket), -EAGAIN);
+	assert_int_equal(weights_open(table, ALICE + 5, &more, &socket), -EAGAIN);
 	assert_int_equal(weights_open(table, 0, &more, &socket), -EAGAIN);
 	for (uint32_t i = 0; i < 10; i++) {
+		weights_unref(all[i]);
+		close(sockets[i]);
+	}
+	weights_table_free(table);
+}
+
+/* Nobody sends descriptors. */
+static void the_last_place_is_for_who_loads_nothing(void **state)
+{
+	struct weights_table *table = fixture_table_of(fixture_coppiced, MIB, 30000);
+	struct weights *all[8], *more;
+	int sockets[8], socket;
+
+	(void)state;
+	for (uint32_t i = 0; i < 7; i++)
+		assert_int_equal(weights_open(table, other_of(i), &all[i], &sockets[i]), 0);
+	assert_int_equal(weights_open(table, other_of(6), &more, &socket), -EAGAIN);
+	assert_int_equal(weights_open(table, other_of(7), &all[7], &sockets[7]), 0);
+	for (uint32_t i = 0; i < 8; i++) {
 		weights_unref(all[i]);
 		close(sockets[i]);
 	}
@@ -527,6 +552,7 @@ static int run(void)
 		cmocka_unit_test(of_what_nobody_has_some_stay),
 		cmocka_unit_test(more_headers_than_are_taken_are_said),
 		cmocka_unit_test(a_user_loads_no_more_than_some_at_a_time),
+		cmocka_unit_test(the_last_place_is_for_who_loads_nothing),
 		cmocka_unit_test(root_loads_whoever_else_does),
 		cmocka_unit_test(others_load_though_root_does),
 		cmocka_unit_test(what_nobody_waits_for_any_more_ends),

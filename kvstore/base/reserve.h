@@ -3,11 +3,12 @@
  *
  * There is a limit for all and one for each user. Of the last tenth of what all may have a user
  * gets no more than he leaves: so whoever comes finds half of what the one before him found. Where
- * one user may have all, there is no such part. Whom it does not bind the caller knows (uid.h).
+ * one user may have all, there is no such part. Whom it does not bind the caller knows.
  */
-#ifndef COPPICED_RESERVE_H
-#define COPPICED_RESERVE_H
+#ifndef COPPICE_KVSTORE_RESERVE_H
+#define COPPICE_KVSTORE_RESERVE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define RESERVE_PART 10u
@@ -25,6 +26,16 @@ static inline uint64_t reserve_room(uint64_t reserved, uint64_t own, uint64_t le
 	uint64_t first = left > reserved ? left - reserved : 0;
 
 	return first > shared ? first : shared;
+}
+
+/* The same of what there is little of: may somebody who has n_own take one more? The last of n_most
+ * at least are reserved, and who has none takes the last. */
+static inline bool reserve_has_one(uint64_t n_most, uint64_t n_domain_most, uint64_t n_own,
+				   uint64_t n_left)
+{
+	uint64_t n_reserved = n_domain_most < n_most ? 1 + (n_most - 1) / RESERVE_PART : 0;
+
+	return n_left > n_reserved || n_left > n_own;
 }
 
 #endif
