@@ -49,11 +49,11 @@ struct backend_program_ops {
 	uint32_t max_rows; /* of a run */
 	uint32_t whole_rows; /* a run of more takes as long as one of the next multiple of it */
 	uint64_t weights_grain; /* their memory is given in multiples of it, a power of two */
-	/* Memory for weights, that nothing else is taken from: bytes, aligned to PROGRAM_ALIGN. 0
-	 * or -ENOMEM. Blocks; any thread. */
+	/* Memory for weights, that nothing else is taken from: bytes, aligned to PROGRAM_ALIGN;
+	 * some backends bring it as it is put. 0 or -ENOMEM. Blocks, for moments; any thread. */
 	int (*weights_new)(struct backend *b, uint64_t bytes, struct backend_weights **ret);
 	/* from is the caller's again when it returns. Blocks; any thread, one at a time for the
-	 * same weights. 0 or -EIO. */
+	 * same weights. 0, -ENOMEM, -EIO: they are of no use any more. */
 	int (*weights_put)(struct backend *b, struct backend_weights *weights, uint64_t offset,
 			   const void *from, uint64_t bytes);
 	/* Once all is put. They are to stay for as long as somebody has the device's open. 0,

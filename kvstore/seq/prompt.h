@@ -8,7 +8,7 @@
 #include "kvstore/tree/core.h"
 
 /* A sequence that stands somewhere keeps a copy of what comes next. -ENOMEM; -EDQUOT: its domain's
- * prompts would be more than they may, -ENOBUFS: all prompts, or it would leave others too little. */
+ * prompts would be more than they may, -ENOBUFS: all prompts, or it would leave too little. */
 MUST_CHECK int prompt_take(struct store_seq *q, const uint32_t *rest, uint32_t n_rest);
 /* What is left of the prompt is of no interest any more. Of none: nothing. */
 void prompt_drop(struct store_seq *q);

@@ -1,6 +1,7 @@
 /* backend_test.c - the CPU backend's own promises: refusals, pool, appends, moves, counters. */
 #include "kernels/backend.h"
 #include "kernels/clock.h"
+#include "kernels/cpu/weights.h"
 #include "kernels/program/backend_program.h"
 
 #include <errno.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -140,10 +142,13 @@ static void *take_weights(void *arg)
 {
 	struct taking *t = arg;
 	const struct backend_program_ops *ops = backend_cpu.program;
+	static const char piece[2 * MIB];
 	struct backend_weights *weights = NULL;
 	uint64_t begin_ns = clock_ns();
 	int r = ops->weights_new(t->b, WEIGHTS_BYTES, &weights);
 
+	for (uint64_t at = 0; at < WEIGHTS_BYTES && r == 0; at += sizeof(piece))
+		r = ops->weights_put(t->b, weights, at, piece, sizeof(piece));
 	ops->weights_free(t->b, weights);
 	t->ns = clock_ns() - begin_ns;
 	atomic_store(&t->done, true);
@@ -178,6 +183,38 @@ static void test_nobody_waits_for_all_of_others_weights(void **state)
 	assert_null(failed);
 	assert_true(longest_ns < taking.ns / 2);
 	backend_cpu.close(taking.b);
+}
+
+static uint64_t resident_bytes(const struct backend_weights *weights)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), n = weights->bytes / page, bytes = 0;
+	unsigned char *there = malloc(n);
+
+	assert_non_null(there);
+	assert_int_equal(mincore(weights->base, weights->bytes, there), 0);
+	for (uint64_t i = 0; i < n; i++)
+		bytes += there[i] & 1 ? page : 0;
+	free(there);
+	return bytes;
+}
+
+/* Who has them asked for may be gone before seconds' worth of pages are there. */
+static void test_weights_take_memory_as_they_are_put(void **state)
+{
+	const struct backend_program_ops *ops = backend_cpu.program;
+	struct backend_weights *weights = NULL;
+	struct backend *b = open_small();
+
+	(void)state;
+	assert_int_equal(ops->weights_new(b, 16 * MIB, &weights), 0);
+	assert_int_equal(resident_bytes(weights), 0);
+	assert_int_equal(ops->weights_put(b, weights, 5 * MIB, NULL, 0), 0);
+	assert_int_equal(resident_bytes(weights), 0);
+	assert_int_equal(ops->weights_put(b, weights, 4 * MIB - 1, "ab", 2), 0);
+	assert_int_equal(resident_bytes(weights), 4 * MIB);
+	assert_memory_equal(weights->base + 4 * MIB - 1, "ab", 3);
+	ops->weights_free(b, weights);
+	backend_cpu.close(b);
 }
 
 static void test_closing_nothing_is_fine(void **state)
@@ -463,6 +500,7 @@ int main(void)
 		cmocka_unit_test(test_page_bytes_are_those_of_all_layers_and_heads),
 		cmocka_unit_test(test_extents_are_committed_once_and_only_where_they_are),
 		cmocka_unit_test(test_nobody_waits_for_all_of_others_weights),
+		cmocka_unit_test(test_weights_take_memory_as_they_are_put),
 		cmocka_unit_test(test_closing_nothing_is_fine),
 		cmocka_unit_test(test_an_appended_row_is_read_back_from_any_page_of_any_extent),
 		cmocka_unit_test(test_moves_are_done_in_order_for_all_layers),
