@@ -4,6 +4,8 @@
  */
 #include "content.h"
 
+#include "kernels/arith.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,50 +103,78 @@ static int add_all(struct weights_content *c, const struct origin *origins, uint
 	return r;
 }
 
-/* A name as it is ordered by in memory: what a product takes together, q, k and v of one kind, lies
- * side by side. */
-static void place_key(const char *name, char ret[NAME_BYTES_MAX + 8])
+/* A tensor, and its name as it is ordered by in memory. */
+struct placed {
+	struct program_tensor *tensor;
+	const char *key;
+};
+
+/* What a product takes together, q, k and v of one kind, lies side by side. No longer than the
+ * name; returns its end. */
+static char *place_key(const char *name, char *ret)
 {
 	static const char *const together[] = {"q_proj", "k_proj", "v_proj"};
-	const char *at;
+	int n = sprintf(ret, "%s", name);
 
-	snprintf(ret, NAME_BYTES_MAX + 8, "%s", name);
 	for (size_t i = 0; i < sizeof(together) / sizeof(together[0]); i++) {
-		at = strstr(name, together[i]);
+		const char *at = strstr(name, together[i]);
+
 		if (at)
-			snprintf(ret, NAME_BYTES_MAX + 8, "%.*sqkv%s%zu", (int)(at - name), name,
-				 at + strlen(together[i]), i);
+			n = sprintf(ret, "%.*sqkv%s%zu", (int)(at - name), name,
+				    at + strlen(together[i]), i);
 	}
+	return ret + n + 1;
 }
 
 static int by_place(const void *a, const void *b)
 {
-	char x[NAME_BYTES_MAX + 8], y[NAME_BYTES_MAX + 8];
-
-	place_key((*(const struct program_tensor *const *)a)->name, x);
-	place_key((*(const struct program_tensor *const *)b)->name, y);
-	return strcmp(x, y);
+	return strcmp(((const struct placed *)a)->key, ((const struct placed *)b)->key);
 }
 
-/* Each aligned. */
-static int place(struct weights_content *c, uint64_t *ret_bytes)
+/* In the order of their keys, which are made once. */
+static void sort(struct weights_content *c, struct placed *placed, char *keys)
 {
-	struct program_tensor **tensors = calloc(c->n_tensors + 1, sizeof(*tensors));
+	for (uint32_t i = 0; i < c->n_tensors; i++) {
+		placed[i] = (struct placed){&c->tensors[i], keys};
+		keys = place_key(c->tensors[i].name, keys);
+	}
+	qsort(placed, c->n_tensors, sizeof(*placed), by_place);
+}
+
+static size_t keys_bytes(const struct weights_content *c)
+{
+	size_t bytes = 1;
+
+	for (uint32_t i = 0; i < c->n_tensors; i++)
+		bytes += strlen(c->tensors[i].name) + 1;
+	return bytes;
+}
+
+/* Each aligned. Returns where the last one ends. */
+static uint64_t set_offsets(struct placed *placed, uint32_t n)
+{
 	uint64_t at = 0;
 
-	if (!tensors)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < c->n_tensors; i++)
-		tensors[i] = &c->tensors[i];
-	qsort(tensors, c->n_tensors, sizeof(*tensors), by_place);
-	for (uint32_t i = 0; i < c->n_tensors; i++) {
-		tensors[i]->offset = at;
-		at += (program_tensor_bytes(tensors[i]) + PROGRAM_ALIGN - 1) / PROGRAM_ALIGN *
-		      PROGRAM_ALIGN;
+	for (uint32_t i = 0; i < n; i++) {
+		placed[i].tensor->offset = at;
+		at += align_to(program_tensor_bytes(placed[i].tensor), PROGRAM_ALIGN);
 	}
-	free(tensors);
-	*ret_bytes = at;
-	return 0;
+	return at;
+}
+
+static int place(struct weights_content *c, uint64_t *ret_bytes)
+{
+	struct placed *placed = calloc(c->n_tensors + 1, sizeof(*placed));
+	char *keys = malloc(keys_bytes(c));
+	int r = placed && keys ? 0 : -ENOMEM;
+
+	if (r == 0) {
+		sort(c, placed, keys);
+		*ret_bytes = set_offsets(placed, c->n_tensors);
+	}
+	free(placed);
+	free(keys);
+	return r;
 }
 
 static uint32_t count_tensors(const struct part *parts, uint32_t n_parts)
