@@ -65,11 +65,11 @@ def mps(wanted):
 
 
 @contextlib.contextmanager
-def running(args):
-    """A daemon at a socket of its own."""
+def running(args, *flags):
+    """A daemon at a socket of its own, where processes begun meanwhile find it too."""
     with tempfile.TemporaryDirectory() as folder:
-        socket = os.path.join(folder, "sock")
-        options = ["--backend", args.backend, f"--pool={args.pool}", "--socket", socket]
+        socket = os.environ["COPPICE_SOCKET"] = os.path.join(folder, "sock")
+        options = ["--backend", args.backend, f"--pool={args.pool}", "--socket", socket, *flags]
         daemon = subprocess.Popen([args.daemon, *options])
         try:
             yield connected(daemon, socket)
@@ -202,7 +202,8 @@ def measure(args, connection, model, n_tokens):
             continue
         others = others or tokens
         table.append((name, steps, tokens, others, used(args) - before))
-        print(f"{name}: {time.perf_counter() - begun:.1f} s in all", flush=True)
+        took, middle = time.perf_counter() - begun, percentile(steps, 0.5)
+        print(f"{name}: {took:.1f} s in all, {middle:.2f} ms a token, p50", flush=True)
         if args.device != "cpu":
             torch.cuda.empty_cache()
     print(f"{args.rows} rows on {n_tokens} tokens, {args.shape}, {args.dtype}\n")
