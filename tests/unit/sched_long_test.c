@@ -2,6 +2,9 @@
  * module of the backend, else it is the CPU's. */
 #include "documents.h"
 
+#include "daemon/base/clock.h"
+#include "daemon/sched/sched_impl.h"
+
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -280,6 +283,92 @@ static void what_sequences_share_is_staged_once(void **state)
 	documents_stop(f);
 }
 
+/* ---- what passes take ---- */
+
+#define SECOND_NS UINT64_C(1000000000)
+
+static struct {
+	int (*completed)(struct backend *b, uint64_t *ret_id);
+	uint64_t skipped_ns, slow_ns; /* that the clock has, and what each pass takes */
+	uint64_t done_id;
+} played;
+
+/* Eight pages take a second: nothing really takes so long. */
+static void cost_seconds(struct backend *b, const struct work_shape *of, struct backend_cost *ret)
+{
+	double page_bytes = 2.0 * of->page_tokens * of->n_kv_heads * of->head_dim *
+			    (double)work_dtype_bytes(of->dtype);
+
+	(void)b;
+	*ret = (struct backend_cost){.fixed_ns = 1000,
+				     .kv_ns_per_byte = (double)SECOND_NS / (8.5 * page_bytes)};
+}
+
+static uint64_t played_clock(void)
+{
+	return clock_now_ns() + played.skipped_ns;
+}
+
+static int completed_slowly(struct backend *b, uint64_t *ret_id)
+{
+	int r = played.completed(b, ret_id);
+
+	played.skipped_ns += *ret_id > played.done_id ? played.slow_ns : 0;
+	played.done_id = *ret_id;
+	return r;
+}
+
+static void start_slow(struct fixture *f)
+{
+	static struct backend_ops ops;
+
+	memset(&played, 0, sizeof(played));
+	ops = *f->h.ops;
+	played.completed = ops.completed;
+	ops.completed = completed_slowly;
+	ops.cost = cost_seconds;
+	f->h.ops = &ops;
+	f->h.config.batch_budget_ms = 1000;
+	f->h.stepped = true;
+	start_small(f);
+	f->h.sched->core.clock = played_clock;
+}
+
+/* Of the long document's last token. */
+struct taken {
+	uint64_t n_passes;
+	double ns; /* that its session has had */
+};
+
+static struct taken taken_by_a_token(struct fixture *f)
+{
+	uint64_t n = harness_status(&f->h).n_streamed;
+	double ns = f->c.session->backend_ns;
+
+	decode_together(f, 1);
+	return (struct taken){harness_status(&f->h).n_streamed - n, f->c.session->backend_ns - ns};
+}
+
+static void slow_passes_are_shorter_and_count_as_they_are(void **state)
+{
+	struct fixture *f = *state;
+	struct store_match match;
+	struct taken before, after;
+	uint64_t seq;
+
+	start_slow(f);
+	seq = open_long(&f->c, 1, &match);
+	go_on(&f->c, seq, 0, LONG_TOKENS - 1, DOC_CHUNK);
+	assert_int_equal(client_close(&f->c, seq), 0);
+	before = taken_by_a_token(f);
+	played.slow_ns = 4 * SECOND_NS;
+	(void)taken_by_a_token(f);
+	after = taken_by_a_token(f);
+	assert_true(after.n_passes >= 2 * before.n_passes);
+	assert_true(after.ns >= 2 * before.ns);
+	documents_stop(f);
+}
+
 static void others_are_served_meanwhile(void **state)
 {
 	struct fixture *f = *state;
@@ -335,6 +424,7 @@ int main(int argc, char **argv)
 		CASE(a_restart_finds_it_in_the_file),
 		CASE(a_stage_of_a_few_pages_does),
 		CASE(what_sequences_share_is_staged_once),
+		CASE(slow_passes_are_shorter_and_count_as_they_are),
 		CASE(others_are_served_meanwhile),
 		CASE(a_session_may_end_in_the_middle_of_passes),
 	};

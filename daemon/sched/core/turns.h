@@ -36,14 +36,20 @@ static inline double budget_ns(const struct sched_core *core)
 	return core->config->batch_budget_ms * 1e6 / core->slowness;
 }
 
-/* A batch took so long: what is usual follows slowly, as a moment's pause is no pace. */
-static inline void budget_learn(struct sched_core *core, double modelled_ns, double took_ns)
+/* Something took so long: what is usual follows slowly, as a moment's pause is no pace. */
+static inline void slowness_learn(double *inout, double modelled_ns, double took_ns)
 {
 	double slowness = took_ns / modelled_ns;
 
 	slowness = slowness < SLOWNESS_MAX ? slowness : SLOWNESS_MAX;
-	core->slowness += SLOWNESS_WEIGHT * (slowness - core->slowness);
-	core->slowness = core->slowness > 1 ? core->slowness : 1;
+	*inout += SLOWNESS_WEIGHT * (slowness - *inout);
+	*inout = *inout > 1 ? *inout : 1;
+}
+
+/* A batch did. */
+static inline void budget_learn(struct sched_core *core, double modelled_ns, double took_ns)
+{
+	slowness_learn(&core->slowness, modelled_ns, took_ns);
 }
 
 /* What the user has had. */

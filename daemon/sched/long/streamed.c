@@ -16,6 +16,8 @@
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/step/step_end.h"
 
+#include "kernels/arith.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -23,6 +25,7 @@
 #define ROWS_MAX 8192u
 #define MEMBERS_MAX 256u
 #define GROUP_ROWS 16u /* a member of several has so many at most */
+#define LEARN_NS 1e6 /* how long a pass takes is learned from those that seem to take so long */
 
 /* ---- which steps ---------------------------------------------------------------------------- */
 
@@ -36,7 +39,7 @@ static bool is_long(const struct step *step)
 
 void streamed_init(struct streamed *p, struct sched_core *core)
 {
-	*p = (struct streamed){.core = core};
+	*p = (struct streamed){.core = core, .slowness = 1};
 }
 
 void streamed_find(struct streamed *p)
@@ -402,7 +405,7 @@ static bool next_fits_beside(const struct streamed *p)
 
 	for (uint32_t i = p->n_ended; i < p->n_begun; i++)
 		ns += p->views[i % STREAMED_VIEWS].ns;
-	return ns <= budget_ns(p->core);
+	return ns <= streamed_budget_ns(p);
 }
 
 /* The pass after one that the backend has, where nobody else waits: so the backend need not. */
@@ -431,11 +434,26 @@ static void slice_end(struct streamed *p)
 				  p->members[i].row + p->members[i].n_rows);
 }
 
+/* The backend has passes one after the other, and nothing between them. What is slow in batches too
+ * is in the budget already. */
+static void pass_learn(struct streamed *p, const struct streamed_view *v)
+{
+	uint64_t begun_ns = max_u64(v->begun_ns, p->ended_ns);
+
+	p->ended_ns = core_clock(p->core);
+	if (v->ns >= LEARN_NS)
+		slowness_learn(&p->slowness, v->ns * p->core->slowness,
+			       (double)(p->ended_ns - begun_ns));
+}
+
 static void pass_end(struct streamed *p)
 {
+	const struct streamed_view *v = &p->views[p->n_ended++ % STREAMED_VIEWS];
+
+	pass_learn(p, v);
 	p->core->stats.batches++;
 	p->n_done++;
-	p->n_staged += p->views[p->n_ended++ % STREAMED_VIEWS].staged;
+	p->n_staged += v->staged;
 	p->in_flight = p->n_ended < p->n_begun;
 }
 
@@ -454,7 +472,7 @@ bool streamed_poll(struct streamed *p)
 	while (p->in_flight && p->views[p->n_ended % STREAMED_VIEWS].id <= completed)
 		pass_end(p);
 	if (p->n_ended > n_ended)
-		p->core->now_ns = core_clock(p->core);
+		p->core->now_ns = p->ended_ns;
 	if (p->n_ended == p->n_passes) {
 		slice_end(p);
 		return true;

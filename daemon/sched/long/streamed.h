@@ -15,6 +15,9 @@
  * device. Once they are there of all that lies before a slice, blocks of the path are chosen from
  * them, for each KV head, and the others stay where they are.
  *
+ * Passes may be slower than they are modelled to: how much is learned from them alone, bounds how
+ * long one is, and counts as their user's.
+ *
  * Decode steps of one model and layer go together, as far as their paths begin alike: what they
  * share comes once. A prefill step is alone, and is done in slices of rows. The scheduler's thread
  * alone.
@@ -68,6 +71,7 @@ struct streamed_choice {
 struct streamed_view {
 	uint64_t id; /* the backend's */
 	double ns; /* that it is modelled to take */
+	uint64_t begun_ns; /* to be planned */
 	bool staged;
 	struct work_shape shape;
 	uint32_t layer;
@@ -112,6 +116,8 @@ struct streamed {
 	uint64_t tokens[STREAMED_CELLS]; /* of each cell's last copy */
 	uint64_t users[STREAMED_CELLS]; /* the last batch that had to do with a cell */
 	struct streamed_view views[STREAMED_VIEWS];
+	double slowness; /* how much longer passes take than modelled, where batches do not */
+	uint64_t ended_ns; /* when the backend was seen to have done one */
 	uint64_t n_done; /* passes, ever */
 	uint64_t staged_bytes; /* ever */
 };

@@ -23,10 +23,16 @@ static inline uint32_t streamed_n_rows(const struct streamed *p)
 	return last->first_row + last->n_rows;
 }
 
+/* Of modelled time, for what the backend has of it. */
+static inline double streamed_budget_ns(const struct streamed *p)
+{
+	return budget_ns(p->core) / p->slowness;
+}
+
 /* Tokens that one pass may see, of so many rows: as many as the budget has time for. */
 static inline uint32_t streamed_pass_tokens(const struct streamed *p, uint32_t n_rows)
 {
-	double n = budget_ns(p->core) / work_ns(p->model, n_rows, 1);
+	double n = streamed_budget_ns(p) / work_ns(p->model, n_rows, 1);
 
 	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }

@@ -166,7 +166,7 @@ int streamed_append(struct streamed *p)
 	return r ? r : choice_take_in(p, v);
 }
 
-/* What the pass is modelled to take is its members', what they read together in equal parts. */
+/* What the pass seems to take is its members', what they read together in equal parts. */
 static void charge(struct streamed *p, const struct streamed_pass *pass, struct streamed_view *v)
 {
 	bool all = pass->member == STREAMED_ALL;
@@ -178,7 +178,7 @@ static void charge(struct streamed *p, const struct streamed_pass *pass, struct 
 		double n_tokens = v->tree.nodes[q->node].n_tokens;
 		double ns = work_ns(p->model, q->n_rows * n_tokens, n_tokens / n_readers);
 
-		turn_take(p->core, p->members[all ? i : pass->member].lane, ns);
+		turn_take(p->core, p->members[all ? i : pass->member].lane, ns * p->slowness);
 		v->ns += ns;
 	}
 }
@@ -188,6 +188,8 @@ int streamed_submit(struct streamed *p)
 	const struct streamed_pass *pass = &p->passes[p->n_begun];
 	struct streamed_view *v = &p->views[p->n_begun % STREAMED_VIEWS];
 	struct plan_config config;
+
+	v->begun_ns = core_clock(p->core);
 	int r = view_make(p, pass, v);
 
 	if (r < 0)
