@@ -39,13 +39,23 @@ struct options {
 	const char *costs;
 	uint32_t n_threads;
 	struct case_options cases;
+	uint32_t n_random;
 	double tflops;
 	bool brief;
 	bool clocks;
 	uint32_t explain; /* for so many multiprocessors; 0: do not */
 };
 
-enum { KEY_TFLOPS = 256, KEY_BRIEF, KEY_EXPLAIN, KEY_CLOCKS, KEY_COSTS, KEY_HEADS, KEY_DIM };
+enum {
+	KEY_TFLOPS = 256,
+	KEY_BRIEF,
+	KEY_EXPLAIN,
+	KEY_CLOCKS,
+	KEY_COSTS,
+	KEY_HEADS,
+	KEY_DIM,
+	KEY_RANDOM
+};
 
 static const struct args_option options[] = {
 	{"policy", 'p', "POLICY",
@@ -61,6 +71,9 @@ static const struct args_option options[] = {
 	{"heads", KEY_HEADS, "Q/KV",
 	 "Query and KV heads in place of the workloads' own (limits are drawn anew)"},
 	{"dim", KEY_DIM, "N", "Head dim in place of the workloads' own (limits are drawn anew)"},
+	{"random", KEY_RANDOM, "N",
+	 "cuda, --explain: N trees drawn anew, by a seed that is printed, in place of the built-in "
+	 "cases"},
 	{"tflops", KEY_TFLOPS, "RATE",
 	 "cuda: what the tensor cores do, for limits (default 790, an H200)"},
 	{"explain", KEY_EXPLAIN, "[N]",
@@ -120,6 +133,11 @@ static int parse(struct args *args, int key, void *to)
 		return 0;
 	case 'P':
 		o->cases.page_tokens = (uint32_t)strtoul(arg, NULL, 10);
+		return 0;
+	case KEY_RANDOM:
+		o->n_random = (uint32_t)strtoul(arg, NULL, 10);
+		if (o->n_random == 0)
+			return args_fail(args, "--random wants a number above 0, not \"%s\"", arg);
 		return 0;
 	case KEY_TFLOPS:
 		o->tflops = strtod(arg, NULL);
@@ -439,6 +457,7 @@ static int on_cuda(const struct options *o)
 				      .policies = o->policy,
 				      .workload = o->workload,
 				      .only = o->only,
+				      .n_random = o->n_random,
 				      .cases = o->cases,
 				      .tflops = o->tflops,
 				      .costs = o->costs,
@@ -470,8 +489,8 @@ int attention_main(int argc, char **argv)
 	if (r >= 0)
 		return r;
 	if (o.explain)
-		return explain_main(
-			&(struct explain){o.workload, o.only, o.policy, o.cases, o.explain});
+		return explain_main(&(struct explain){o.workload, o.only, o.policy, o.n_random,
+						      o.cases, o.explain});
 	if (strcmp(o.backend, "cuda") == 0)
 		return on_cuda(&o);
 	if (!backend_find(o.backend)) {

@@ -217,7 +217,7 @@ static void name_result(const struct run *r, const char *policy, struct result *
 		snprintf(x->kind, sizeof(x->kind), "%.*s %u/%u", letters > 20 ? 20 : letters, name,
 			 r->spec.shape.n_q_heads, r->spec.shape.n_kv_heads);
 	else
-		snprintf(x->kind, sizeof(x->kind), "built in");
+		snprintf(x->kind, sizeof(x->kind), r->bench->o->n_random ? "random" : "built in");
 }
 
 static bool run_policy(struct run *r, const char *policy)
@@ -321,6 +321,23 @@ static bool bench_built_in(struct bench *b, const struct case_options *cases)
 	return right;
 }
 
+/* Trees drawn anew, by a seed that is printed. */
+static bool bench_random(struct bench *b, const struct case_options *cases)
+{
+	struct oracle_random random = oracle_seed("attention");
+	bool right = true;
+
+	for (uint32_t i = 0; i < b->o->n_random; i++) {
+		struct run r = {.bench = b};
+
+		if (case_random(i, &random, cases, &r.spec) == 0)
+			right = bench_spec(&r) && right;
+		else
+			right = false;
+	}
+	return right;
+}
+
 static int measure_card(struct bench *b)
 {
 	struct backend *backend = NULL;
@@ -369,7 +386,9 @@ int attention_cuda_main(const struct attention_cuda *options)
 		return 1;
 	if (options->costs && !read_costs(&b))
 		return 1;
-	right = options->workload ? bench_file(&b, &cases) : bench_built_in(&b, &cases);
+	right = options->workload   ? bench_file(&b, &cases)
+		: options->n_random ? bench_random(&b, &cases)
+				    : bench_built_in(&b, &cases);
 	results_print_means(&b.results);
 	results_print(&b.results, stdout);
 	results_done(&b.results);

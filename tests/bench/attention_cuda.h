@@ -21,6 +21,7 @@ struct attention_cuda {
 	const char *policies; /* names between commas, or all */
 	const char *workload; /* path of the file; NULL: those built in */
 	const char *only; /* part of a workload's name, or NULL */
+	uint32_t n_random; /* trees drawn anew, in place of those built in */
 	struct case_options cases;
 	double tflops; /* of the tensor cores, in fp16 and bf16 */
 	const char *costs; /* path of a file that fit saved; NULL: what is compiled in */

@@ -12,6 +12,8 @@
 
 #define LEVELS_MAX 128u
 #define RANDOM_NODES_MAX 8192u
+#define RANDOM_SEQUENCES 193u /* wanted at most: a last node brings 63 more */
+#define RANDOM_BYTES_MAX (UINT64_C(256) << 20) /* of K and V, of a tree drawn anew */
 
 static struct work_shape shape_make(uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim,
 				    const struct case_options *o)
@@ -175,16 +177,15 @@ static void grow(struct workload_spec *spec, const struct built_in *b, struct or
 	}
 }
 
-static int set_random(struct workload_spec *spec, const struct built_in *b)
+static int set_random(struct workload_spec *spec, const struct built_in *b,
+		      struct oracle_random *random)
 {
-	struct oracle_random random = {UINT64_C(0x9e3779b97f4a7c15) * b->seed};
-
 	spec->parents = calloc(RANDOM_NODES_MAX, sizeof(*spec->parents));
 	spec->tokens = calloc(RANDOM_NODES_MAX, sizeof(*spec->tokens));
 	if (!spec->parents || !spec->tokens)
 		return -ENOMEM;
 	spec->n_new = 1;
-	grow(spec, b, &random);
+	grow(spec, b, random);
 	return 0;
 }
 
@@ -212,6 +213,7 @@ uint32_t case_count(void)
 int case_built_in(uint32_t index, const struct case_options *o, struct workload_spec *ret)
 {
 	const struct built_in *b = &built_ins[index];
+	struct oracle_random random = {UINT64_C(0x9e3779b97f4a7c15) * b->seed};
 
 	*ret = (struct workload_spec){.shape = shape_make(b->q_heads, b->kv_heads, b->head_dim, o)};
 	snprintf(ret->name, sizeof(ret->name), "%s", b->name);
@@ -221,12 +223,56 @@ int case_built_in(uint32_t index, const struct case_options *o, struct workload_
 	case CASE_COMB:
 		return set_comb(ret, b);
 	case CASE_RANDOM:
-		return set_random(ret, b);
+		return set_random(ret, b, &random);
 	case CASE_CHUNK:
 	case CASE_DRAFTS:
 		ret->drafts = b->kind == CASE_DRAFTS;
 		return set_chunk(ret, b->tokens[1], b->tokens[0] + b->tokens[1]);
 	}
 	return -EINVAL;
+}
+
+/* ---- drawn anew ----------------------------------------------------------------------------- */
+
+static uint64_t kv_bytes(const struct workload_spec *spec)
+{
+	uint64_t tokens = 0;
+
+	for (uint32_t i = 0; i < spec->n_nodes; i++)
+		tokens += spec->tokens[i];
+	return tokens * spec->shape.n_kv_heads * spec->shape.head_dim * 4;
+}
+
+/* What is too large for a bench of many has its nodes' tokens halved. */
+static void make_smaller(struct workload_spec *spec)
+{
+	while (kv_bytes(spec) > RANDOM_BYTES_MAX) {
+		for (uint32_t i = 0; i < spec->n_nodes; i++)
+			spec->tokens[i] -= spec->tokens[i] / 2;
+	}
+}
+
+int case_random(uint32_t index, struct oracle_random *random, const struct case_options *o,
+		struct workload_spec *ret)
+{
+	static const uint32_t heads[][2] = {{1, 1},  {8, 1},  {16, 1}, {8, 8},	 {28, 4},
+					    {32, 8}, {40, 8}, {32, 4}, {32, 32}, {64, 8}};
+	static const uint32_t dims[] = {64, 128, 256};
+	uint32_t i = oracle_below(random, sizeof(heads) / sizeof(heads[0]));
+	struct built_in b = {.q_heads = heads[i][0], .kv_heads = heads[i][1]};
+	int r;
+
+	b.head_dim = dims[oracle_below(random, 3)];
+	b.n_roots = oracle_below(random, 4) ? 1 : 2 + oracle_below(random, 7);
+	b.n_leaves = 1 + oracle_below(random, RANDOM_SEQUENCES);
+	b.tokens_log2 = 5 + oracle_below(random, 9);
+	*ret = (struct workload_spec){.shape = shape_make(b.q_heads, b.kv_heads, b.head_dim, o)};
+	r = set_random(ret, &b, random);
+	if (r)
+		return r;
+	make_smaller(ret);
+	snprintf(ret->name, sizeof(ret->name), "random%u_q%uk%ud%u", index, ret->shape.n_q_heads,
+		 ret->shape.n_kv_heads, ret->shape.head_dim);
+	return 0;
 }
 #endif

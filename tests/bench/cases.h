@@ -9,6 +9,7 @@
 #ifndef COPPICE_BENCH_CASES_H
 #define COPPICE_BENCH_CASES_H
 
+#include "../unit/oracle.h"
 #include "workload.h"
 
 #include <jansson.h>
@@ -24,5 +25,9 @@ struct case_options {
 int case_read(const json_t *entry, const struct case_options *o, struct workload_spec *ret);
 int case_built_in(uint32_t index, const struct case_options *o, struct workload_spec *ret);
 uint32_t case_count(void); /* of those built in */
+/* The next tree that random gives: 1/1 to 64/8 heads, head dims 64, 128 and 256, up to 256
+ * sequences. 0, -ENOMEM. */
+int case_random(uint32_t index, struct oracle_random *random, const struct case_options *o,
+		struct workload_spec *ret);
 
 #endif

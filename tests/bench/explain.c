@@ -157,6 +157,22 @@ static int explain_built_in(const struct explain *e)
 	return r;
 }
 
+static int explain_random(const struct explain *e)
+{
+	struct oracle_random random = oracle_seed("explain");
+	int r = 0;
+
+	for (uint32_t i = 0; i < e->n_random && !r; i++) {
+		struct workload_spec spec;
+
+		r = case_random(i, &random, &e->cases, &spec);
+		if (!r)
+			r = explain_spec(e, &spec);
+		workload_spec_done(&spec);
+	}
+	return r;
+}
+
 int explain_main(const struct explain *e)
 {
 	json_error_t error = {.text = ""};
@@ -164,7 +180,9 @@ int explain_main(const struct explain *e)
 	int r;
 
 	print_head();
-	r = e->workload ? explain_file(e, root) : explain_built_in(e);
+	r = e->workload	  ? explain_file(e, root)
+	    : e->n_random ? explain_random(e)
+			  : explain_built_in(e);
 	if (r)
 		fprintf(stderr, "coppice-bench: %s: %s %s\n", e->workload ? e->workload : "explain",
 			strerror(-r), error.text);

@@ -11,6 +11,7 @@ struct explain {
 	const char *workload; /* file; NULL: the built-in cases of --backend cuda */
 	const char *only; /* part of a name; NULL: all */
 	const char *policy;
+	uint32_t n_random; /* trees drawn anew, in place of those built in */
 	struct case_options cases;
 	uint32_t n_blocks; /* multiprocessors */
 };
