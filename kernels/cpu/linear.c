@@ -17,12 +17,11 @@
 #define UNIT_BYTES (256u << 10) /* of weights; beside them stand blocks of rows (product.c) */
 #define UNITS_PER_THREAD 4u /* so that the last to end is not late */
 #define OUTS_STEP 4u /* outputs that are computed together */
+#define ROWS_STEP 16u
+/* As many as a unit of 16-bit weights has of 1,024 rows: so one of the fewest outputs has fewer
+ * rows where rows are longer than 32,768. */
+#define UNIT_FMAS (UNIT_BYTES / 2 * UINT64_C(1024))
 #define ALONE_FMAS (1u << 20) /* less than this is done before a worker is awake */
-
-struct run {
-	const struct linear *linear;
-	uint32_t n_outs, unit_outs;
-};
 
 static uint32_t outs_of_all(const struct linear *l)
 {
@@ -78,27 +77,19 @@ static void outputs(const struct linear *l, uint32_t first, uint32_t end, struct
 	}
 }
 
-static void plain_unit(void *arg, uint32_t thread, uint32_t unit)
+static void plain_unit(const struct linear *l, uint32_t first, uint32_t end)
 {
-	const struct run *run = arg;
-	const struct linear *l = run->linear;
-	uint32_t first = unit * run->unit_outs, end = min_u32(first + run->unit_outs, run->n_outs);
-
-	(void)thread;
 	outputs(l, first, end, (struct target){l->y + first, l->y_stride, l->add});
 }
 
-static void gated_unit(void *arg, uint32_t thread, uint32_t unit)
+static void gated_unit(const struct linear *l, uint32_t thread, uint32_t first, uint32_t end)
 {
-	const struct run *run = arg;
-	const struct linear *l = run->linear;
-	uint32_t first = unit * run->unit_outs, end = min_u32(first + run->unit_outs, run->n_outs);
 	uint32_t n = end - first;
-	size_t room = (size_t)l->n_rows * LINEAR_GATE_OUTS;
+	size_t room = (size_t)l->unit_rows * LINEAR_GATE_OUTS;
 	float *gate = l->gates + thread * 2 * room, *up = gate + room;
 
 	outputs(l, first, end, (struct target){gate, n, false});
-	outputs(l, run->n_outs + first, run->n_outs + end, (struct target){up, n, false});
+	outputs(l, l->n_outs + first, l->n_outs + end, (struct target){up, n, false});
 	for (uint32_t r = 0; r < l->n_rows; r++, gate += n, up += n) {
 		float *y = l->y + r * l->y_stride + first;
 
@@ -110,26 +101,49 @@ static void gated_unit(void *arg, uint32_t thread, uint32_t unit)
 	}
 }
 
-static uint32_t choose_outs(const struct run *run, uint32_t threads)
+void linear_unit(const struct linear *l, uint32_t thread, uint32_t unit)
 {
-	const struct rows_matrix *w = &run->linear->w[0];
+	uint32_t blocks = ceil_div(l->n_rows, l->unit_rows), row = unit % blocks * l->unit_rows;
+	uint32_t first = unit / blocks * l->unit_outs;
+	uint32_t end = min_u32(first + l->unit_outs, l->n_outs);
+	struct linear some = *l;
+
+	some.x += row * l->x_stride;
+	some.y += row * l->y_stride;
+	some.n_rows = min_u32(l->unit_rows, l->n_rows - row);
+	if (l->gated)
+		gated_unit(&some, thread, first, end);
+	else
+		plain_unit(&some, first, end);
+}
+
+static uint32_t choose_outs(const struct linear *l, uint32_t n_threads)
+{
+	const struct rows_matrix *w = &l->w[0];
 	uint64_t row_bytes = w->n_in * work_dtype_bytes(w->dtype);
-	uint64_t most = run->linear->gated ? LINEAR_GATE_OUTS : UINT32_MAX;
+	uint64_t most = l->gated ? LINEAR_GATE_OUTS : UINT32_MAX;
 	uint64_t outs = min_u64(UNIT_BYTES / row_bytes, most);
-	uint32_t enough = run->n_outs / (threads * UNITS_PER_THREAD);
+	uint32_t enough = l->n_outs / (n_threads * UNITS_PER_THREAD);
 
 	outs = min_u64(outs, enough) / OUTS_STEP * OUTS_STEP;
 	return (uint32_t)max_u64(outs, OUTS_STEP);
 }
 
-void linear_run(const struct linear *l, struct threads *threads)
+/* All, but where the fewest outputs of so many would take long. */
+static uint32_t choose_rows(const struct linear *l)
 {
-	struct run run = {.linear = l, .n_outs = outs_of_all(l)};
-	uint64_t fmas = (uint64_t)run.n_outs * l->w[0].n_in * l->n_rows;
+	uint64_t most = UNIT_FMAS / ((uint64_t)OUTS_STEP * l->w[0].n_in);
 
-	if (l->gated)
-		run.n_outs /= 2;
-	run.unit_outs = choose_outs(&run, threads_count(threads));
-	threads_run(threads, l->gated ? gated_unit : plain_unit, &run,
-		    ceil_div(run.n_outs, run.unit_outs), fmas < ALONE_FMAS);
+	return (uint32_t)min_u64(max_u64(most, ROWS_STEP), l->n_rows);
+}
+
+void linear_cut(struct linear *l, uint32_t n_threads)
+{
+	uint32_t n_outs = outs_of_all(l);
+
+	l->n_outs = l->gated ? n_outs / 2 : n_outs;
+	l->unit_outs = choose_outs(l, n_threads);
+	l->unit_rows = choose_rows(l);
+	l->n_units = ceil_div(l->n_outs, l->unit_outs) * ceil_div(l->n_rows, l->unit_rows);
+	l->alone = (uint64_t)n_outs * l->w[0].n_in * l->n_rows < ALONE_FMAS;
 }

@@ -1,12 +1,12 @@
 /*
- * linear.h - products of many rows with one to three matrices, their outputs behind each other,
- * dealt out to threads by outputs: each weight is read once for all rows.
+ * linear.h - products of many rows with one to three matrices, their outputs behind each other, cut
+ * into units of some outputs, whose weights are read once for all rows. Where even a few outputs of
+ * all rows would take long, a unit is of some rows.
  */
 #ifndef COPPICE_CPU_LINEAR_H
 #define COPPICE_CPU_LINEAR_H
 
 #include "kernels/rows/rows.h"
-#include "threads.h"
 
 #define LINEAR_GATE_OUTS 64u /* of a gate, that a thread has room for */
 
@@ -23,8 +23,13 @@ struct linear {
 	bool gated; /* y is act(g) * u, of the two halves of all outputs */
 	enum rows_act act;
 	float *gates; /* where gated: [threads][2][n_rows][LINEAR_GATE_OUTS] */
+	/* linear_cut's */
+	uint32_t n_outs, unit_outs, unit_rows, n_units;
+	bool alone; /* a worker would not be awake before it is done */
 };
 
-void linear_run(const struct linear *linear, struct threads *threads);
+void linear_cut(struct linear *linear, uint32_t n_threads);
+/* One of n_units, in any order. */
+void linear_unit(const struct linear *linear, uint32_t thread, uint32_t unit);
 
 #endif

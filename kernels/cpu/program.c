@@ -1,14 +1,13 @@
 /*
- * program.c - runs of rows through layers.
+ * program.c - runs of rows through a program, phase by phase (program_phase.h).
  *
- * A run is complete when it returns, as a batch is. What rows are between two segments stays in the
- * program's scratch memory, which grows to the rows of its largest run.
+ * A run is complete when it returns, as a batch is; so it looks at the clock, and ends behind any
+ * unit but of attention. What rows are between two segments stays in the program's scratch memory,
+ * which grows to the rows of its largest run.
  */
 #include "program.h"
 #include "huge.h"
-#include "program_head.h"
-#include "program_layer.h"
-#include "program_scratch.h"
+#include "program_phase.h"
 #include "weights.h"
 #include "kernels/arith.h"
 #include "kernels/clock.h"
@@ -16,8 +15,10 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
+#define NEARLY_ALL 0.9999 /* of a run that has not ended, whatever was rounded */
 #define MAX_ROWS 1024u /* more would be no faster, and others' steps would wait longer */
 
 static void cpu_program_free(struct backend *b, struct backend_program *program)
@@ -72,34 +73,139 @@ static int reserve(struct backend *b, const struct backend_run *run)
 	return r ? r : attend_reserve(&b->attend, &job);
 }
 
-static void run_layers(struct backend *b, const struct backend_run *run)
+static void begin_anew(struct backend_program *program, uint32_t n_rows)
 {
-	uint32_t end = run->first_layer + run->n_layers;
-
-	if (run->first_layer == 0)
-		program_embed(b, run);
-	program_turns(b, run);
-	for (uint32_t layer = run->first_layer; layer < end; layer++)
-		program_layer(b, run, layer);
-	if (end == run->program->p->shape.n_layers)
-		program_head(b, run);
+	program->progress = (struct program_progress){.n_rows = n_rows};
+	program->begun = false;
+	program->phase = program->unit = 0;
 }
 
-static int cpu_run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
+static bool is_at_head(const struct backend_program *program)
+{
+	return program_is_at_head(program->p, &program->progress.place);
+}
+
+/* The next one of what is under way; false: there is none. */
+static bool find_phase(struct program_pass *pass, struct program_phase *ret)
+{
+	struct backend_program *program = pass->program;
+
+	if (!program->begun)
+		return program_begin_phase(pass, program->phase, ret);
+	if (is_at_head(program))
+		return program_head_phase(pass, program->phase, ret);
+	return program_op_phase(pass, program->phase, ret);
+}
+
+/* Phases of what is under way. */
+static uint32_t count_phases(const struct program_pass *pass)
+{
+	if (is_at_head(pass->program))
+		return program_head_phases(pass->run);
+	return pass->op->kind == PROGRAM_ATTEND ? 3 : 1;
+}
+
+/* What is under way is done. */
+static void op_end(struct program_pass *pass, const struct program_times *times)
+{
+	struct program_progress *progress = &pass->program->progress;
+
+	pass->program->phase = 0;
+	if (pass->program->begun) {
+		progress->part += program_times_part(times, &progress->place);
+		program_place_next(pass->program->p, &progress->place);
+	}
+	pass->program->begun = true;
+}
+
+/* False: the run's time is up. */
+static bool run_phase(struct program_pass *pass, const struct program_phase *phase,
+		      uint64_t until_ns)
+{
+	struct backend_program *program = pass->program;
+	const struct threads_job job = {.run = phase->unit,
+					.arg = pass,
+					.first = program->unit,
+					.n_units = phase->n_units,
+					.alone = phase->alone,
+					.look_every = phase->look_every,
+					.until_ns = phase->alone ? UINT64_MAX : until_ns};
+
+	if (phase->go)
+		phase->go(pass);
+	else
+		program->unit = threads_run_until(pass->b->threads, &job);
+	if (phase->go || program->unit == phase->n_units) {
+		program->unit = 0;
+		program->phase++;
+	}
+	return until_ns == UINT64_MAX || clock_ns() < until_ns;
+}
+/* Of all that the rows take: what is done, with a part of what is under way. */
+static double part_done(const struct program_pass *pass, const struct program_phase *next,
+			const struct program_times *times)
+{
+	const struct backend_program *program = pass->program;
+	const struct program_progress *progress = &program->progress;
+	double n = program->phase + (double)program->unit / max_u32(next->n_units, 1);
+
+	if (!program->begun || n == 0)
+		return progress->part;
+	return progress->part +
+	       n / count_phases(pass) * program_times_part(times, &progress->place);
+}
+
+/* Returns the part of all that is done then; 1: the rows have come to their end. */
+static double run_until(struct program_pass *pass, uint64_t until_ns)
+{
+	struct program_times times;
+	struct program_phase phase;
+
+	program_times_init(&times, pass->program->p, pass->run);
+	for (bool in_time = true;;) {
+		while (!find_phase(pass, &phase)) {
+			if (pass->program->begun && is_at_head(pass->program))
+				return 1;
+			op_end(pass, &times);
+		}
+		if (!in_time)
+			return fmin(part_done(pass, &phase, &times), NEARLY_ALL);
+		in_time = run_phase(pass, &phase, until_ns);
+	}
+}
+
+static int begin(struct backend *b, const struct backend_run *run)
 {
 	struct backend_program *program = run->program;
-	uint64_t start_ns = clock_ns();
 	bool fits = program_run_fits(program->p, run, &program->progress, MAX_ROWS);
 	int r = fits ? reserve(b, run) : -EINVAL;
 
-	program->progress = (struct program_progress){0};
+	if (r)
+		program->progress = (struct program_progress){0};
+	else if (!run->goes_on)
+		begin_anew(program, run->rows->n_rows);
+	return r;
+}
+
+static int cpu_run(struct backend *b, const struct backend_run *run, struct backend_ran *ret)
+{
+	struct program_pass pass = {.b = b, .program = run->program, .run = run};
+	struct program_progress *progress = &run->program->progress;
+	uint64_t start_ns = clock_ns();
+	double done;
+	int r = begin(b, run);
+
 	if (r)
 		return r;
-	run_layers(b, run);
-	program->progress = program_progress_of(program->p, run);
+	done = run_until(&pass, run->most_ns ? start_ns + run->most_ns : UINT64_MAX);
 	b->counters.batches++;
 	b->counters.busy_ns += clock_ns() - start_ns;
-	*ret_id = ++b->last_id;
+	*ret = (struct backend_ran){.id = ++b->last_id,
+				    .part = done - progress->told,
+				    .ended = done == 1};
+	progress->told = done;
+	if (ret->ended)
+		*progress = (struct program_progress){0};
 	return 0;
 }
 
@@ -115,6 +221,7 @@ static void cpu_program_cost(struct backend *b, const struct backend_program *pr
 	*ret = (struct backend_program_cost){
 		.fixed_ns = CPU_FIXED_NS +
 			    (double)(layers.bytes + head.bytes) * CPU_READ_NS_PER_BYTE / threads,
+		.head_ns = (double)head.bytes * CPU_READ_NS_PER_BYTE / threads,
 		.row_ns = (double)layers.elements * b->rows->fma_ns / threads,
 		.wanted_ns = (double)head.elements * b->rows->fma_ns / threads,
 		.scratch_bytes = program_scratch_bytes(program, MAX_ROWS),
@@ -124,6 +231,7 @@ static void cpu_program_cost(struct backend *b, const struct backend_program *pr
 const struct backend_program_ops cpu_program = {
 	.max_rows = MAX_ROWS,
 	.whole_rows = 1,
+	.holds = true,
 	.weights_grain = HUGE_BYTES,
 	.weights_new = cpu_weights_new,
 	.weights_put = cpu_weights_put,

@@ -6,41 +6,34 @@
  * (linear.h), attention as any job's, with Q, K, V and O in the run's own memory. Nothing of a row
  * depends on others, so neither on which of them come along.
  */
-#include "program_layer.h"
 #include "job.h"
-#include "program_scratch.h"
+#include "program_phase.h"
 #include "kernels/rows/turn.h"
 
 #include <string.h>
-
-#define ALONE_ELEMENTS (64u << 10) /* fewer than these are done before a worker is awake */
-
-struct pass {
-	struct backend *b;
-	struct backend_program *program;
-	const struct backend_run *run;
-	uint32_t layer;
-	const struct program_op *op;
-	uint32_t width[PROGRAM_REGISTERS]; /* as it is now */
-};
 
 static float *row_of(const struct backend_program *program, uint32_t reg, uint32_t row)
 {
 	return program->scratch.of[reg] + row * program_stride(program->widths.of[reg]);
 }
 
-static void each_row(const struct pass *pass, threads_unit unit, uint32_t width)
+static struct program_phase rows_phase(const struct program_pass *pass, threads_unit unit,
+				       uint32_t width)
 {
-	uint32_t n = pass->run->rows->n_rows;
+	return program_phase_of_rows(unit, pass->run->rows->n_rows, width);
+}
 
-	threads_run(pass->b->threads, unit, (void *)pass, n, (uint64_t)n * width < ALONE_ELEMENTS);
+/* Elements of a row in a register, as it is now. */
+static uint32_t width_of(const struct program_pass *pass, uint32_t reg)
+{
+	return pass->program->width[reg];
 }
 
 /* ---- before the layers ----------------------------------------------------------------------- */
 
 static void embed_row(void *arg, uint32_t thread, uint32_t row)
 {
-	const struct pass *pass = arg;
+	const struct program_pass *pass = arg;
 	const struct program *p = pass->program->p;
 	struct rows_matrix w = program_matrix(pass->program, &p->tensors[p->embed]);
 	struct rows_matrix id = rows_part(&w, pass->run->rows->ids[row], 1);
@@ -52,16 +45,9 @@ static void embed_row(void *arg, uint32_t thread, uint32_t row)
 		pass->b->rows->scale(x, p->embed_factor, p->hidden);
 }
 
-void program_embed(struct backend *b, const struct backend_run *run)
-{
-	struct pass pass = {.b = b, .program = run->program, .run = run};
-
-	each_row(&pass, embed_row, run->program->p->hidden);
-}
-
 static void turns_row(void *arg, uint32_t thread, uint32_t row)
 {
-	const struct pass *pass = arg;
+	const struct program_pass *pass = arg;
 	const struct program *p = pass->program->p;
 	const struct turn turn = {p->inv_freq, p->n_turned, p->rope_factor};
 
@@ -70,24 +56,34 @@ static void turns_row(void *arg, uint32_t thread, uint32_t row)
 		 pass->program->scratch.turns + (size_t)row * p->n_turned);
 }
 
-void program_turns(struct backend *b, const struct backend_run *run)
+bool program_begin_phase(struct program_pass *pass, uint32_t i, struct program_phase *ret)
 {
-	struct pass pass = {.b = b, .program = run->program, .run = run};
+	const struct program *p = pass->program->p;
 
-	/* a sine takes as long as some 16 elements elsewhere */
-	each_row(&pass, turns_row, run->program->p->n_turned * 16);
+	if (i == 0)
+		*ret = rows_phase(pass, embed_row, p->hidden);
+	else if (i == 1) /* a sine takes as long as some 16 elements elsewhere */
+		*ret = rows_phase(pass, turns_row, p->n_turned * 16);
+	else
+		pass->program->width[PROGRAM_X] = p->hidden;
+	return i < 2;
 }
 
 /* ---- vectors --------------------------------------------------------------------------------- */
 
+static uint32_t layer_of(const struct program_pass *pass)
+{
+	return pass->program->progress.place.layer;
+}
+
 /* The vector of a slot, widened to where it says; NULL: there is none. */
-static float *vector(const struct pass *pass, uint32_t slot, float *to)
+static float *vector(const struct program_pass *pass, uint32_t slot, float *to)
 {
 	const struct program_tensor *t;
 
 	if (slot == PROGRAM_NONE)
 		return NULL;
-	t = program_tensor(pass->program->p, pass->layer, slot);
+	t = program_tensor(pass->program->p, layer_of(pass), slot);
 	pass->b->rows->widen(to, pass->program->weights + t->offset, t->dtype, t->n_in);
 	return to;
 }
@@ -96,12 +92,12 @@ static float *vector(const struct pass *pass, uint32_t slot, float *to)
 
 static void norm_row(void *arg, uint32_t thread, uint32_t row)
 {
-	const struct pass *pass = arg;
+	const struct program_pass *pass = arg;
 	const struct backend_program *program = pass->program;
 	const struct program_op *op = pass->op;
 	const float *in = row_of(program, op->in, row);
 	float *out = row_of(program, op->out, row), *line = out;
-	uint32_t n = pass->width[op->in];
+	uint32_t n = width_of(pass, op->in);
 
 	if (op->flags & PROGRAM_ADD)
 		line = program->scratch.lines + (size_t)thread * program->line;
@@ -110,23 +106,36 @@ static void norm_row(void *arg, uint32_t thread, uint32_t row)
 		pass->b->rows->add(out, line, n);
 }
 
-static void run_norm(struct pass *pass)
+static bool norm_phase(struct program_pass *pass, uint32_t i, struct program_phase *ret)
 {
-	vector(pass, pass->op->w[0], pass->program->scratch.vectors);
-	each_row(pass, norm_row, pass->width[pass->op->in]);
-	pass->width[pass->op->out] = pass->width[pass->op->in];
+	if (i == 0) {
+		vector(pass, pass->op->w[0], pass->program->scratch.vectors);
+		*ret = rows_phase(pass, norm_row, width_of(pass, pass->op->in));
+		return true;
+	}
+	pass->program->width[pass->op->out] = width_of(pass, pass->op->in);
+	return false;
 }
 
 /* ---- LINEAR ---------------------------------------------------------------------------------- */
 
-static void run_linear(struct pass *pass)
+static uint32_t n_outs_of(const struct program_pass *pass)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < pass->op->n_w; i++)
+		n += program_tensor(pass->program->p, layer_of(pass), pass->op->w[i])->n_out;
+	return pass->op->flags & PROGRAM_GATED ? n / 2 : n;
+}
+
+static void set_linear(struct program_pass *pass)
 {
 	const struct program_op *op = pass->op;
 	const struct backend_program *program = pass->program;
-	bool gated = op->flags & PROGRAM_GATED;
 	float *biases = program->scratch.vectors;
 	uint32_t n_outs = 0;
-	struct linear linear = {
+
+	pass->linear = (struct linear){
 		.rows = pass->b->rows,
 		.x = row_of(program, op->in, 0),
 		.x_stride = program_stride(program->widths.of[op->in]),
@@ -135,25 +144,50 @@ static void run_linear(struct pass *pass)
 		.n_rows = pass->run->rows->n_rows,
 		.n_w = op->n_w,
 		.add = op->flags & PROGRAM_ADD,
-		.gated = gated,
+		.gated = op->flags & PROGRAM_GATED,
 		.act = (enum rows_act)op->act,
 		.gates = program->scratch.gates,
 	};
-
 	for (uint32_t i = 0; i < op->n_w; i++) {
-		const struct program_tensor *t = program_tensor(program->p, pass->layer, op->w[i]);
+		const struct program_tensor *t =
+			program_tensor(program->p, layer_of(pass), op->w[i]);
 
-		linear.w[i] = program_matrix(program, t);
-		linear.bias[i] = vector(pass, op->bias[i], biases + n_outs);
+		pass->linear.w[i] = program_matrix(program, t);
+		pass->linear.bias[i] = vector(pass, op->bias[i], biases + n_outs);
 		n_outs += t->n_out;
 	}
-	linear_run(&linear, pass->b->threads);
-	pass->width[op->out] = gated ? n_outs / 2 : n_outs;
+}
+
+static void linear_run_unit(void *arg, uint32_t thread, uint32_t unit)
+{
+	const struct program_pass *pass = arg;
+
+	linear_unit(&pass->linear, thread, unit);
+}
+
+struct program_phase program_phase_of_linear(struct program_pass *pass)
+{
+	linear_cut(&pass->linear, threads_count(pass->b->threads));
+	return (struct program_phase){.unit = linear_run_unit,
+				      .n_units = pass->linear.n_units,
+				      .look_every = 1,
+				      .alone = pass->linear.alone};
+}
+
+static bool linear_phase(struct program_pass *pass, uint32_t i, struct program_phase *ret)
+{
+	if (i == 0) {
+		set_linear(pass);
+		*ret = program_phase_of_linear(pass);
+		return true;
+	}
+	pass->program->width[pass->op->out] = n_outs_of(pass);
+	return false;
 }
 
 /* ---- ATTEND ---------------------------------------------------------------------------------- */
 
-static void norm_heads(const struct pass *pass, float *qkv, uint32_t n_q, uint32_t n_kv)
+static void norm_heads(const struct program_pass *pass, float *qkv, uint32_t n_q, uint32_t n_kv)
 {
 	const struct rows_ops *rows = pass->b->rows;
 	const float *weight = pass->program->scratch.vectors;
@@ -172,11 +206,11 @@ static void norm_heads(const struct pass *pass, float *qkv, uint32_t n_q, uint32
 /* Q, K and V of a row to where attention takes them from. */
 static void hand_over_row(void *arg, uint32_t thread, uint32_t row)
 {
-	const struct pass *pass = arg;
+	const struct program_pass *pass = arg;
 	const struct backend_program *program = pass->program;
 	const struct program *p = program->p;
 	uint32_t n_q = p->shape.n_q_heads, n_kv = p->shape.n_kv_heads;
-	uint32_t width = pass->width[pass->op->in];
+	uint32_t width = width_of(pass, pass->op->in);
 	size_t row_bytes = width * work_dtype_bytes(p->shape.dtype);
 	float *line = program->scratch.lines + (size_t)thread * program->line;
 
@@ -190,7 +224,7 @@ static void hand_over_row(void *arg, uint32_t thread, uint32_t row)
 
 static void take_row(void *arg, uint32_t thread, uint32_t row)
 {
-	const struct pass *pass = arg;
+	const struct program_pass *pass = arg;
 	const struct program *p = pass->program->p;
 	uint32_t q = program_q_width(p);
 
@@ -201,7 +235,7 @@ static void take_row(void *arg, uint32_t thread, uint32_t row)
 }
 
 /* Rows of all queries lie in the run's own memory, one query after the other. */
-static void set_io(const struct pass *pass)
+static void set_io(const struct program_pass *pass)
 {
 	const struct backend_job *job = pass->run->job;
 	const struct program *p = pass->program->p;
@@ -228,42 +262,53 @@ static void set_io(const struct pass *pass)
 	}
 }
 
-static void run_attend(struct pass *pass)
+static void attend(struct program_pass *pass)
+{
+	struct backend_job job = *pass->run->job;
+
+	set_io(pass);
+	job.shape = &pass->program->p->shape;
+	job.io = pass->program->scratch.io;
+	job.layer = layer_of(pass);
+	job_run(pass->b, &job);
+}
+
+static void set_head_norms(const struct program_pass *pass)
 {
 	const struct program *p = pass->program->p;
 	const struct program_op *op = pass->op;
-	struct backend_job job = *pass->run->job;
 	float *vectors = pass->program->scratch.vectors;
 	bool wide = op->flags & PROGRAM_WIDE_NORM;
 
-	if (op->n_w) {
-		vector(pass, op->w[0], vectors);
-		vector(pass, op->w[1], vectors + (wide ? program_q_width(p) : p->shape.head_dim));
-	}
-	each_row(pass, hand_over_row, pass->width[op->in]);
-	set_io(pass);
-	job.shape = &p->shape;
-	job.io = pass->program->scratch.io;
-	job.layer = pass->layer;
-	job_run(pass->b, &job);
-	each_row(pass, take_row, program_q_width(p));
-	pass->width[op->out] = program_q_width(p);
+	if (!op->n_w)
+		return;
+	vector(pass, op->w[0], vectors);
+	vector(pass, op->w[1], vectors + (wide ? program_q_width(p) : p->shape.head_dim));
 }
 
-void program_layer(struct backend *b, const struct backend_run *run, uint32_t layer)
+static bool attend_phase(struct program_pass *pass, uint32_t i, struct program_phase *ret)
 {
-	const struct program *p = run->program->p;
-	const struct program_kind *kind = &p->kinds[p->kind_of[layer]];
-	struct pass pass = {.b = b, .program = run->program, .run = run, .layer = layer};
+	uint32_t q_width = program_q_width(pass->program->p);
 
-	pass.width[PROGRAM_X] = p->hidden;
-	for (uint32_t i = 0; i < kind->n_ops; i++) {
-		pass.op = &p->ops[kind->first_op + i];
-		if (pass.op->kind == PROGRAM_NORM)
-			run_norm(&pass);
-		else if (pass.op->kind == PROGRAM_LINEAR)
-			run_linear(&pass);
-		else
-			run_attend(&pass);
+	if (i == 0) {
+		set_head_norms(pass);
+		*ret = rows_phase(pass, hand_over_row, width_of(pass, pass->op->in));
+	} else if (i == 1) {
+		*ret = (struct program_phase){.go = attend, .n_units = 1};
+	} else if (i == 2) {
+		*ret = rows_phase(pass, take_row, q_width);
+	} else {
+		pass->program->width[pass->op->out] = q_width;
 	}
+	return i < 3;
+}
+
+bool program_op_phase(struct program_pass *pass, uint32_t i, struct program_phase *ret)
+{
+	pass->op = program_op_at(pass->program->p, &pass->program->progress.place);
+	if (pass->op->kind == PROGRAM_NORM)
+		return norm_phase(pass, i, ret);
+	if (pass->op->kind == PROGRAM_LINEAR)
+		return linear_phase(pass, i, ret);
+	return attend_phase(pass, i, ret);
 }

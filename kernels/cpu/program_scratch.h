@@ -40,6 +40,10 @@ struct backend_program {
 	uint32_t n_threads;
 	struct program_scratch scratch;
 	struct program_progress progress;
+	/* Of what comes next so much is done already; begun: rows are embedded, and turns known. */
+	bool begun;
+	uint32_t phase, unit;
+	uint32_t width[PROGRAM_REGISTERS]; /* elements of a row, as it is there */
 };
 
 /* Bytes for so many rows. */

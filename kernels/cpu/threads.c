@@ -32,9 +32,7 @@ struct worker {
 
 struct threads {
 	/* published by the release that sets OPEN, read after the acquire that joins */
-	threads_unit run;
-	void *arg;
-	uint32_t n_units;
+	struct threads_job job;
 
 	_Alignas(64) _Atomic uint32_t state;
 	_Alignas(64) _Atomic uint32_t next; /* unit to take */
@@ -66,18 +64,26 @@ static void relax(void)
 
 static void run_unit(struct threads *t, uint32_t thread, uint32_t unit)
 {
-	t->run(t->arg, thread, unit);
+	t->job.run(t->job.arg, thread, unit);
 	atomic_fetch_add_explicit(&t->n_done, 1, memory_order_relaxed);
+}
+
+static bool time_is_up(const struct threads_job *job, uint32_t n_done)
+{
+	return job->until_ns != UINT64_MAX && n_done % job->look_every == 0 &&
+	       clock_ns() >= job->until_ns;
 }
 
 static void take_units(struct threads *t, uint32_t thread)
 {
-	for (;;) {
+	for (uint32_t n = 1;; n++) {
 		uint32_t unit = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
 
-		if (unit >= t->n_units)
+		if (unit >= t->job.n_units)
 			return;
 		run_unit(t, thread, unit);
+		if (time_is_up(&t->job, n))
+			return;
 	}
 }
 
@@ -228,20 +234,39 @@ static void close_job(struct threads *t)
 	(void)atomic_load_explicit(&t->state, memory_order_acquire);
 }
 
-void threads_run(struct threads *t, threads_unit run, void *arg, uint32_t n_units, bool alone)
+static uint32_t run_alone(struct threads *t)
 {
-	t->run = run;
-	t->arg = arg;
-	t->n_units = n_units;
-	if (alone || t->n_workers == 0 || n_units < 2) {
-		for (uint32_t unit = 0; unit < n_units; unit++)
-			run_unit(t, 0, unit);
-		return;
+	uint32_t unit = t->job.first;
+
+	while (unit < t->job.n_units) {
+		run_unit(t, 0, unit++);
+		if (time_is_up(&t->job, unit - t->job.first))
+			break;
 	}
-	atomic_store_explicit(&t->next, 0, memory_order_relaxed);
+	return unit;
+}
+
+uint32_t threads_run_until(struct threads *t, const struct threads_job *job)
+{
+	uint32_t next;
+
+	t->job = *job;
+	if (job->alone || t->n_workers == 0 || job->n_units < job->first + 2)
+		return run_alone(t);
+	atomic_store_explicit(&t->next, job->first, memory_order_relaxed);
 	atomic_store_explicit(&t->state, OPEN, memory_order_release);
 	atomic_fetch_add_explicit(&t->epoch, 1, memory_order_release);
 	futex_wake_all(&t->epoch);
 	take_units(t, 0);
 	close_job(t);
+	next = atomic_load_explicit(&t->next, memory_order_relaxed);
+	return next < job->n_units ? next : job->n_units;
+}
+
+void threads_run(struct threads *t, threads_unit run, void *arg, uint32_t n_units, bool alone)
+{
+	const struct threads_job job = {
+		.run = run, .arg = arg, .n_units = n_units, .alone = alone, .until_ns = UINT64_MAX};
+
+	threads_run_until(t, &job);
 }

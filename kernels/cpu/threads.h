@@ -33,4 +33,17 @@ uint64_t threads_progress(const struct threads *t);
  * caller only. From one thread at a time. */
 void threads_run(struct threads *t, threads_unit run, void *arg, uint32_t n_units, bool alone);
 
+/* A job that ends before all its units are done where it takes long. */
+struct threads_job {
+	threads_unit run;
+	void *arg;
+	uint32_t first, n_units; /* units from first on, of so many */
+	bool alone;
+	uint32_t look_every; /* so many units, a thread looks at the clock */
+	uint64_t until_ns; /* no unit is begun behind that but the first; UINT64_MAX: all are */
+};
+
+/* Returns the first unit that is not done; all before it are. */
+uint32_t threads_run_until(struct threads *t, const struct threads_job *job);
+
 #endif

@@ -4,10 +4,11 @@
  *      weights_new > weights_put, piece by piece > program_new > run ... > program_free >
  *      weights_free
  *
- * A run takes rows through some layers: through all of them, or through a segment after the other,
- * so that others' steps come between. What rows are between two segments stays with the backend;
- * one program at a time has rows under way. Runs are batches to the backend: they complete in order
- * of submission with all others (backend_ops.completed).
+ * A run takes rows through all layers and the head, or through a segment of that, which ends after
+ * some time, so that others' steps come between: behind any operation, or within one that takes
+ * long. What rows are between two segments stays with the backend; one program at a time has rows
+ * under way. Runs are batches to the backend: they complete in order of submission with all others
+ * (backend_ops.completed).
  */
 #ifndef COPPICE_BACKEND_PROGRAM_H
 #define COPPICE_BACKEND_PROGRAM_H
@@ -18,13 +19,29 @@
 struct backend_weights; /* each backend's own */
 struct backend_program; /* the same */
 
+/* How long rows are expected to take, from their first layer to the end. */
+struct backend_run_ns {
+	double products; /* of all layers, and what else there is */
+	double attend; /* of each layer */
+	double head;
+};
+
 /* All rows of a program's sequences in a batch. Pointers stay valid until it is complete. */
 struct backend_run {
 	struct backend_program *program;
 	/* Tree, list and plan as of any job; of its io, slots alone. Its layer is not looked at. */
 	const struct backend_job *job;
 	const struct program_rows *rows;
-	uint32_t first_layer, n_layers; /* from layer 0 rows begin anew; at the last they end */
+	bool goes_on; /* from where the run before has left the same rows; else they begin anew */
+	uint64_t most_ns; /* it ends where it can once it takes so long; 0: with the rows' end */
+	struct backend_run_ns expected;
+};
+
+/* What came of it. */
+struct backend_ran {
+	uint64_t id; /* as submit's */
+	double part; /* of all that the rows take, as is expected: all their runs' are 1 in sum */
+	bool ended; /* the rows have: there is nothing to go on with */
 };
 
 /* Weights as another process maps them. */
@@ -38,6 +55,7 @@ struct backend_lent {
 /* What a program takes beside its weights, of so many rows. */
 struct backend_program_cost {
 	double fixed_ns; /* of a run of one row through all layers, the weights read once */
+	double head_ns; /* of these: the head */
 	/* of each row more: of the first ones the reading of weights hides a part */
 	double hidden_row_ns, row_ns;
 	uint32_t hidden_rows;
@@ -48,6 +66,9 @@ struct backend_program_cost {
 struct backend_program_ops {
 	uint32_t max_rows; /* of a run */
 	uint32_t whole_rows; /* a run of more takes as long as one of the next multiple of it */
+	/* run computes, and returns when it has: whoever has others to look after asks for little
+	 * at a time. Others begin what completed tells the end of. */
+	bool holds;
 	uint64_t weights_grain; /* their memory is given in multiples of it, a power of two */
 	/* Memory for weights, that nothing else is taken from: bytes, aligned to PROGRAM_ALIGN;
 	 * some backends bring it as it is put. 0 or -ENOMEM. Blocks, for moments; any thread. */
@@ -74,25 +95,62 @@ struct backend_program_ops {
 	bool (*program_prepare)(struct backend *b, struct backend_program *program);
 	/* Nothing of it is under way. NULL is fine. */
 	void (*program_free)(struct backend *b, struct backend_program *program);
-	/* Starts a run. ret_id as submit's. 0, -ESTALE as submit, or -errno: after an error nothing
-	 * is under way, and the rows' earlier segments are gone. */
-	int (*run)(struct backend *b, const struct backend_run *run, uint64_t *ret_id);
+	/* Starts a run, which does something of what is left, however little most_ns is. 0, -ESTALE
+	 * as submit, or -errno: after an error nothing is under way, and the rows' earlier segments
+	 * are gone. */
+	int (*run)(struct backend *b, const struct backend_run *run, struct backend_ran *ret);
 	void (*cost)(struct backend *b, const struct backend_program *program,
 		     struct backend_program_cost *ret);
 };
 
 /* ---- for backends ---------------------------------------------------------------------------- */
 
+/* What comes next of some rows: an operation of a layer; behind the last layer the head. */
+struct program_place {
+	uint32_t layer, op; /* op: in the layer's kind */
+};
+
 /* Rows that are under way between two segments; n_rows 0: none are. */
 struct program_progress {
-	uint32_t n_rows, next_layer;
+	uint32_t n_rows;
+	struct program_place place;
+	double part; /* of all that they take: what is behind them */
+	double told; /* of that, by the runs before */
 };
 
 /* Whether a run goes on from there, or begins anew, and nothing of it leads outside. */
 MUST_CHECK bool program_run_fits(const struct program *p, const struct backend_run *run,
 				 const struct program_progress *progress, uint32_t max_rows);
-/* After the run. */
-struct program_progress program_progress_of(const struct program *p, const struct backend_run *run);
+
+static inline bool program_is_at_head(const struct program *p, const struct program_place *place)
+{
+	return place->layer == p->shape.n_layers;
+}
+
+/* Not of the head. */
+static inline const struct program_op *program_op_at(const struct program *p,
+						     const struct program_place *place)
+{
+	return &p->ops[p->kinds[p->kind_of[place->layer]].first_op + place->op];
+}
+
+/* Not behind the head. */
+void program_place_next(const struct program *p, struct program_place *place);
+
+/* What operations of a run are expected to take. */
+struct program_times {
+	const struct program *p;
+	const struct backend_run_ns *expected;
+	double element_ns; /* of a matrix; each operation takes at least as long as one */
+	double all_ns;
+};
+
+void program_times_init(struct program_times *t, const struct program *p,
+			const struct backend_run *run);
+/* Of what comes next. */
+double program_times_ns(const struct program_times *t, const struct program_place *place);
+/* The same as a part of all. */
+double program_times_part(const struct program_times *t, const struct program_place *place);
 
 /* Of matrices, each once. */
 struct program_reads {

@@ -30,24 +30,16 @@ static bool queries_fit(const struct backend_run *run)
 bool program_run_fits(const struct program *p, const struct backend_run *run,
 		      const struct program_progress *progress, uint32_t max_rows)
 {
-	bool first = run->first_layer == 0;
-
-	if (run->n_layers == 0 || run->first_layer >= p->shape.n_layers ||
-	    run->n_layers > p->shape.n_layers - run->first_layer)
-		return false;
-	if (!first &&
-	    (progress->next_layer != run->first_layer || progress->n_rows != run->rows->n_rows))
+	if (run->goes_on && progress->n_rows != run->rows->n_rows)
 		return false;
 	return rows_fit(p, run->rows, max_rows) && queries_fit(run);
 }
 
-struct program_progress program_progress_of(const struct program *p, const struct backend_run *run)
+void program_place_next(const struct program *p, struct program_place *place)
 {
-	uint32_t next = run->first_layer + run->n_layers;
-
-	if (next == p->shape.n_layers)
-		return (struct program_progress){0};
-	return (struct program_progress){.n_rows = run->rows->n_rows, .next_layer = next};
+	if (++place->op < p->kinds[p->kind_of[place->layer]].n_ops)
+		return;
+	*place = (struct program_place){.layer = place->layer + 1};
 }
 
 /* ---- what is read ---------------------------------------------------------------------------- */
@@ -60,20 +52,31 @@ static void add_reads(struct program_reads *reads, const struct program_tensor *
 	reads->bytes += n * work_dtype_bytes(t->dtype);
 }
 
+static void add_op(struct program_reads *reads, const struct program *p,
+		   const struct program_place *place)
+{
+	const struct program_op *op = program_op_at(p, place);
+
+	for (uint32_t w = 0; op->kind == PROGRAM_LINEAR && w < op->n_w; w++)
+		add_reads(reads, program_tensor(p, place->layer, op->w[w]));
+}
+
+/* Returns how many operations read them. */
+static uint32_t add_layers(struct program_reads *reads, const struct program *p)
+{
+	struct program_place place = {0};
+	uint32_t n = 0;
+
+	for (; !program_is_at_head(p, &place); program_place_next(p, &place), n++)
+		add_op(reads, p, &place);
+	return n;
+}
+
 struct program_reads program_layers_reads(const struct program *p)
 {
 	struct program_reads reads = {0};
 
-	for (uint32_t layer = 0; layer < p->shape.n_layers; layer++) {
-		const struct program_kind *kind = &p->kinds[p->kind_of[layer]];
-
-		for (uint32_t i = 0; i < kind->n_ops; i++) {
-			const struct program_op *op = &p->ops[kind->first_op + i];
-
-			for (uint32_t w = 0; op->kind == PROGRAM_LINEAR && w < op->n_w; w++)
-				add_reads(&reads, program_tensor(p, layer, op->w[w]));
-		}
-	}
+	add_layers(&reads, p);
 	return reads;
 }
 
@@ -83,4 +86,38 @@ struct program_reads program_head_reads(const struct program *p)
 
 	add_reads(&reads, &p->tensors[p->head]);
 	return reads;
+}
+
+/* ---- how long what is to come takes ---------------------------------------------------------- */
+
+void program_times_init(struct program_times *t, const struct program *p,
+			const struct backend_run *run)
+{
+	const struct backend_run_ns *expected = &run->expected;
+	struct program_reads reads = {0};
+	uint32_t n_ops = add_layers(&reads, p);
+
+	*t = (struct program_times){
+		.p = p,
+		.expected = expected,
+		.element_ns = expected->products / ((double)reads.elements + n_ops),
+		.all_ns =
+			expected->products + p->shape.n_layers * expected->attend + expected->head,
+	};
+}
+
+double program_times_ns(const struct program_times *t, const struct program_place *place)
+{
+	struct program_reads reads = {0};
+
+	if (program_is_at_head(t->p, place))
+		return t->expected->head;
+	add_op(&reads, t->p, place);
+	return ((double)reads.elements + 1) * t->element_ns +
+	       (program_op_at(t->p, place)->kind == PROGRAM_ATTEND ? t->expected->attend : 0);
+}
+
+double program_times_part(const struct program_times *t, const struct program_place *place)
+{
+	return t->all_ns > 0 ? program_times_ns(t, place) / t->all_ns : 0;
 }

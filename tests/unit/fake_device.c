@@ -461,10 +461,10 @@ static void fake_free(struct backend *b, struct backend_program *program)
 	program_free(program);
 }
 
-static int fake_run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
+static int fake_run(struct backend *b, const struct backend_run *run, struct backend_ran *ret)
 {
 	(void)b;
-	return program_run(&fake.batch, run, ret_id);
+	return program_run(&fake.batch, run, ret);
 }
 
 static void fake_cost(struct backend *b, const struct backend_program *program,

@@ -118,6 +118,7 @@ int batch_layers_attend(struct batch_layers *layers, uint32_t layer)
 	job.layer = layer;
 	job.io = io;
 	r = backend_cpu.submit(fake.cpu, &batch, &id);
+	layers->attended = true;
 	free(io);
 	free(k);
 	return r;

@@ -174,7 +174,7 @@ static void run_prompt(struct machine *machine, uint32_t prompt, struct comparis
 	while (left) {
 		const struct machine_part part = {prompt, left < 700 ? left : 700};
 		struct machine_result result;
-		machine_run(machine, &part, 1, UINT32_MAX, &result);
+		machine_run(machine, &part, 1, 0, &result);
 		left -= part.n;
 		if (!left)
 			compare_result(c, prompt, 0, &result, part.n - 1);
@@ -189,7 +189,7 @@ static void run_token(struct machine *machine, uint32_t token, uint32_t n_prompt
 	struct machine_result result;
 	for (uint32_t i = 0; i < n_prompts; i++)
 		parts[i] = (struct machine_part){i, 1};
-	machine_run(machine, parts, n_prompts, UINT32_MAX, &result);
+	machine_run(machine, parts, n_prompts, 0, &result);
 	for (uint32_t i = 0; i < n_prompts; i++)
 		compare_result(c, i, token, &result, i);
 	machine_result_done(&result);

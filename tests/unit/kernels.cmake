@@ -15,6 +15,8 @@ coppice_test(NAME program_cpu_test SOURCES unit/program_cpu_test.c unit/program_
 	LIBS unit_fixtures coppice_kernels LABELS unit kernels tsan)
 coppice_test(NAME program_run_test SOURCES unit/program_run_test.c unit/program_machine.c
 	LIBS unit_fixtures coppice_kernels LABELS unit kernels)
+coppice_test(NAME linear_test SOURCES unit/linear_test.c
+	LIBS unit_fixtures coppice_kernels coppice_rows LABELS unit kernels)
 
 foreach(name mover passes summary)
 	coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c

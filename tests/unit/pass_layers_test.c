@@ -32,6 +32,72 @@ static void layers_wait_for_a_segment_and_no_pass(void **state)
 	school_free(s);
 }
 
+/* Of a program of one layer that takes as long as a token may, in passes as long as they may be. */
+static void layers_wait_for_a_part_of_the_heaviest_layer(void **state)
+{
+	struct school *s = school_new(0);
+	struct other other;
+
+	(void)state;
+	world.batch_ns = LAYER_NS;
+	world.fixed_ns = s->h.config.max_token_ms * MS;
+	world.row_ns = world.fixed_ns / N_ROWS;
+	world.n_places = 10000;
+	school_start(s);
+	join(s, 1, N_ROWS, 1);
+	other_join(&other, s, 2);
+	go_until(s, &other, world.now_ns + (uint64_t)(100 * MS));
+	other.longest_ns = world.longest_segment_ns = 0;
+	go_until(s, &other, world.now_ns + (uint64_t)(1000 * MS));
+	assert_true(world.longest_segment_ns > 1 * MS);
+	assert_true(world.longest_segment_ns <= 2 * MS);
+	assert_true(other.longest_ns <= 2.5 * MS);
+	assert_true(other.n_steps >= 400);
+	assert_in_range(world.n_passes, 1, 2);
+	other_end(&other);
+	school_free(s);
+}
+
+/* And nobody computes layers: so long does whoever asks for something wait. */
+static void a_backend_that_holds_the_thread_has_it_for_some_milliseconds(void **state)
+{
+	struct school *s = school_new(0);
+
+	(void)state;
+	s->program.holds = true;
+	world.fixed_ns = s->h.config.max_token_ms * MS;
+	world.n_places = 10000;
+	school_start(s);
+	join(s, 1, 1, 1);
+	go_until(s, NULL, world.now_ns + (uint64_t)(1000 * MS));
+	assert_true(world.longest_segment_ns > 9 * MS);
+	assert_true(world.longest_segment_ns <= 10 * MS);
+	school_free(s);
+}
+
+/* One layer that takes as long as all may: its attention is not cut, and takes what a batch may. */
+static void the_attention_of_a_layer_is_no_longer_than_a_batch(void **state)
+{
+	struct school *s = school_new(0);
+	struct sched_model *model;
+	struct pupil *p;
+
+	(void)state;
+	world.fixed_ns = s->h.config.max_token_ms * MS;
+	school_start(s);
+	p = join(s, 1, 0, 1);
+	model = p->c.session->models[p->c.model - 1];
+	ask(p, MAX_ROWS);
+	go_till_all_have(s);
+	model->pair_ns = 1 * MS / MAX_ROWS; /* a row of it, behind that */
+	world.longest_attend_ns = 0;
+	ask(p, MAX_ROWS);
+	go_till_all_have(s);
+	assert_true(world.longest_attend_ns > 0.9 * BUDGET_NS);
+	assert_true(world.longest_attend_ns <= 1.1 * BUDGET_NS);
+	school_free(s);
+}
+
 static void a_pass_is_whole_while_nobody_computes_layers(void **state)
 {
 	struct school *s = school_of_layers(1);
@@ -128,7 +194,7 @@ static void a_pass_begins_anew_where_its_plan_is_gone(void **state)
 	n_before = world.n_passes;
 	before_ns = had_ns(&s->pupils[0]);
 	world.ran_ns = 0;
-	world.stale_at = world.next_layer;
+	world.stale_at = world.next;
 	go_until(s, &other, world.now_ns + (uint64_t)(3 * MS));
 	assert_int_equal(world.stale_at, 0);
 	assert_int_equal(world.n_passes, n_before + 1);
@@ -243,6 +309,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(layers_wait_for_a_segment_and_no_pass),
+		cmocka_unit_test(layers_wait_for_a_part_of_the_heaviest_layer),
+		cmocka_unit_test(a_backend_that_holds_the_thread_has_it_for_some_milliseconds),
+		cmocka_unit_test(the_attention_of_a_layer_is_no_longer_than_a_batch),
 		cmocka_unit_test(a_pass_is_whole_while_nobody_computes_layers),
 		cmocka_unit_test(who_asks_for_nothing_computes_no_layers),
 		cmocka_unit_test(a_pass_is_charged_as_it_runs),

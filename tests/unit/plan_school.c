@@ -27,7 +27,7 @@ static struct {
 	struct plan_paths of[PLANS];
 	_Atomic uint32_t n_prepared;
 	const struct passes *passes;
-	int (*run)(struct backend *b, const struct backend_run *run, uint64_t *ret_id);
+	int (*run)(struct backend *b, const struct backend_run *run, struct backend_ran *ret);
 } plans;
 
 static struct plan_paths *plan_of(const struct backend_job *job)
@@ -56,7 +56,7 @@ static int prepare(struct backend *b, const struct backend_job *job)
 }
 
 /* Its plan has all paths as they are, and drafts are planned as such. */
-static int run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
+static int run(struct backend *b, const struct backend_run *run, struct backend_ran *ret)
 {
 	struct plan_paths *p = plan_of(run->job);
 
@@ -68,7 +68,7 @@ static int run(struct backend *b, const struct backend_run *run, uint64_t *ret_i
 		plan_paths_check(p, q, seq->store);
 		assert_int_equal(run->job->tree->queries[q].parents != NULL, seq->draft);
 	}
-	return plans.run(b, run, ret_id);
+	return plans.run(b, run, ret);
 }
 
 struct school *school_of_n(uint32_t room)

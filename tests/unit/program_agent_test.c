@@ -192,7 +192,7 @@ static void check_bits(struct model_want want, struct oracle_random *random)
 	machine_init(&machine, m, 2);
 	for (uint32_t i = 0; i < TOKENS; i++)
 		machine.seqs[0].ids[i] = oracle_below(random, want.n_vocab);
-	machine_run(&machine, &(struct machine_part){0, TOKENS, NULL}, 1, UINT32_MAX, &result);
+	machine_run(&machine, &(struct machine_part){0, TOKENS, NULL}, 1, 0, &result);
 	logits = agent_logits(m, machine.seqs[0].ids);
 	assert_memory_equal(result.logits, logits, (size_t)TOKENS * want.n_vocab * sizeof(float));
 	free(logits);

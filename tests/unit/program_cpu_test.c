@@ -54,7 +54,7 @@ static double check_oracle(const struct model_want *want, struct oracle_random *
 	double logits, hidden;
 
 	machine_init(&machine, m, 1 + oracle_below(random, 2));
-	machine_run(&machine, &part, 1, 2, &result);
+	machine_run(&machine, &part, 1, 1, &result);
 	truth = program_oracle(m, machine.seqs[0].ids, part.n);
 	logits = rows_error(result.logits, truth.logits, part.n, m->p.n_vocab);
 	hidden = rows_error(result.hidden, truth.hidden, part.n, m->p.hidden);
@@ -171,7 +171,7 @@ static void run_in_company(struct machine *machine, const struct machine_result 
 
 		if (n == 0)
 			continue;
-		machine_run(machine, parts, n, 1 + oracle_below(random, 3), &all);
+		machine_run(machine, parts, n, segment_random(random), &all);
 		for (uint32_t i = 0; i < n; row += parts[i++].n)
 			compare(&machine->model->p, &all, row, &alone[parts[i].seq], first[i],
 				parts[i].n);
@@ -188,8 +188,8 @@ static void run_bits(struct oracle_random *random)
 
 	machine_init(&machine, m, 1);
 	for (uint32_t i = 0; i < MACHINE_SEQS; i++)
-		machine_run(&machine, &(struct machine_part){i, MACHINE_TOKENS, NULL}, 1,
-			    UINT32_MAX, &alone[i]);
+		machine_run(&machine, &(struct machine_part){i, MACHINE_TOKENS, NULL}, 1, 0,
+			    &alone[i]);
 	machine_done(&machine);
 	for (uint32_t n_threads = 1; n_threads <= 3; n_threads++) {
 		machine_init(&machine, m, n_threads);

@@ -127,7 +127,7 @@ static void check_cpu(struct program_model *m, const struct model_want *want,
 	double *logits;
 
 	machine_init(&machine, m, 2);
-	machine_run(&machine, part, 1, UINT32_MAX, &result);
+	machine_run(&machine, part, 1, 0, &result);
 	logits = widened(result.logits, (size_t)part->n * m->p.n_vocab);
 	compare(errors, want,
 		&(struct compared){"the CPU's", gpu->logits, logits, part->n, m->p.n_vocab});
@@ -146,7 +146,7 @@ static void check_model(struct program_model *m, const struct model_want *want, 
 	struct machine machine;
 
 	machine_start(&machine, m);
-	machine_run(&machine, &part, 1, 2, &result);
+	machine_run(&machine, &part, 1, 1, &result);
 	truth = program_oracle(m, machine.seqs[0].ids, n);
 	compare(errors, want,
 		&(struct compared){"hidden", result.hidden, truth.hidden, n, m->p.hidden});
@@ -266,7 +266,7 @@ static void test_decoding_behind_a_prompt_agrees_with_float64(void **state)
 			struct machine_part parts[3] = {{0, n, NULL}, {2, n, NULL}, {1, n, NULL}};
 			struct machine_result result;
 
-			machine_run(&machine, parts, 3, 1 + oracle_below(&random, 3), &result);
+			machine_run(&machine, parts, 3, segment_random(&random), &result);
 			for (uint32_t i = 0; i < 3; i++)
 				compare(&errors, &want,
 					&(struct compared){"in company",
@@ -309,7 +309,7 @@ static void prepare(struct machine *machine)
 	assert_false(ops->program_prepare(machine->backend, machine->program));
 }
 
-static void run_some(struct program_model *m, uint32_t segment, bool prepared,
+static void run_some(struct program_model *m, uint64_t segment, bool prepared,
 		     struct machine_result ret[3])
 {
 	const struct machine_part prompts[] = {{0, 70, NULL}, {1, 33, NULL}, {4, 5, NULL}};
@@ -331,14 +331,14 @@ static void test_bits_repeat_and_do_not_depend_on_segments(void **state)
 
 	(void)state;
 	for (uint32_t round = 0; round < 8; round++) {
-		static const uint32_t segments[] = {UINT32_MAX, 1, 2};
+		static const uint64_t segments[] = {0, 1, 300000};
 		struct model_want want = want_random(&random);
 		struct program_model *m;
 		struct machine_result first[3], again[3];
 
 		want.n_layers = 3;
 		m = model_new(&want, &random);
-		run_some(m, UINT32_MAX, round == 0, first);
+		run_some(m, 0, round == 0, first);
 		for (uint32_t s = 0; s < 3; s++) {
 			run_some(m, segments[s], false, again);
 			for (uint32_t i = 0; i < 3; i++) {
@@ -377,7 +377,7 @@ static void run_two(struct program_model *m, uint32_t n, uint32_t *ret_id,
 	machine_start(&machine, m);
 	*ret_id = foreign_id(&machine.seqs[1], n, m->p.n_vocab);
 	machine.seqs[0].ids[2] = *ret_id;
-	machine_run(&machine, parts, 2, UINT32_MAX, ret);
+	machine_run(&machine, parts, 2, 0, ret);
 	machine_done(&machine);
 }
 
@@ -445,7 +445,7 @@ static void check_results(const struct model_want *want, uint32_t n, struct orac
 
 	make_twins(m, random);
 	machine_start(&machine, m);
-	machine_run(&machine, &part, 1, UINT32_MAX, &result);
+	machine_run(&machine, &part, 1, 0, &result);
 	for (uint32_t i = 0; i < n; i++) {
 		assert_int_equal(result.rows[i].n_top, 1 + i % PROGRAM_TOP_MAX);
 		results_check(&result.rows[i], result.logits + (size_t)i * m->p.n_vocab,
@@ -488,11 +488,11 @@ static void test_hidden_rows_alone_need_no_head(void **state)
 
 	(void)state;
 	machine_start(&machine, m);
-	machine_run(&machine, &part, 1, UINT32_MAX, &all);
+	machine_run(&machine, &part, 1, 0, &all);
 	machine_done(&machine);
 	machine_start(&machine, m);
 	machine.want = PROGRAM_WANT_HIDDEN;
-	machine_run(&machine, &part, 1, UINT32_MAX, &alone);
+	machine_run(&machine, &part, 1, 0, &alone);
 	for (uint32_t i = 0; i < part.n; i++)
 		assert_true(isnan(alone.rows[i].lse) && isnan(alone.rows[i].score) &&
 			    alone.rows[i].n_top == 0);

@@ -192,7 +192,7 @@ void machine_await(struct machine *machine, uint64_t id)
 	assert_int_equal(done, id);
 }
 
-static void run_segments(struct machine *machine, struct job *job, uint32_t segment)
+static void run_segments(struct machine *machine, struct job *job, uint64_t most_ns)
 {
 	const struct backend_job attention = {
 		.shape = &machine->model->p.shape,
@@ -200,16 +200,25 @@ static void run_segments(struct machine *machine, struct job *job, uint32_t segm
 		.list = &job->list,
 		.io = job->io,
 	};
-	uint32_t n_layers = machine->model->p.shape.n_layers;
-	struct backend_run run = {machine->program, &attention, &job->rows, 0, 0};
-	uint64_t id;
+	struct backend_run run = {.program = machine->program,
+				  .job = &attention,
+				  .rows = &job->rows,
+				  .most_ns = most_ns,
+				  .expected = {.products = 1e6, .attend = 1e4, .head = 1e5}};
+	struct backend_ran ran = {0};
+	double part = 0;
 
-	for (; run.first_layer < n_layers; run.first_layer += run.n_layers) {
-		run.n_layers =
-			segment < n_layers - run.first_layer ? segment : n_layers - run.first_layer;
-		assert_int_equal(machine->ops->program->run(machine->backend, &run, &id), 0);
+	machine->n_segments = 0;
+	while (!ran.ended) {
+		assert_int_equal(machine->ops->program->run(machine->backend, &run, &ran), 0);
+		assert_true(ran.part >= 0 && (ran.part > 0 || !ran.ended));
+		part += ran.part;
+		run.goes_on = true;
+		machine->n_segments++;
 	}
-	machine_await(machine, id);
+	assert_true(part > 0.999999 && part < 1.000001);
+	assert_true(most_ns || machine->n_segments == 1);
+	machine_await(machine, ran.id);
 }
 
 static void take(const struct machine *machine, const struct job *job, struct machine_result *ret)
@@ -234,8 +243,15 @@ static void take(const struct machine *machine, const struct job *job, struct ma
 	}
 }
 
+uint64_t segment_random(struct oracle_random *random)
+{
+	static const uint64_t ns[] = {0, 1, 20000, 300000};
+
+	return ns[oracle_below(random, sizeof(ns) / sizeof(ns[0]))];
+}
+
 void machine_run(struct machine *machine, const struct machine_part *parts, uint32_t n_parts,
-		 uint32_t segment, struct machine_result *ret)
+		 uint64_t most_ns, struct machine_result *ret)
 {
 	struct job *job = calloc(1, sizeof(*job));
 	uint32_t n_rows = 0;
@@ -256,7 +272,7 @@ void machine_run(struct machine *machine, const struct machine_part *parts, uint
 	job->rows.wanted = job->wanted;
 	job->rows.n_wanted = n_rows;
 	plan(machine, job);
-	run_segments(machine, job, segment);
+	run_segments(machine, job, most_ns);
 	take(machine, job, ret);
 	plan_list_done(&job->list);
 	machine->ops->arena_detach(machine->backend, job->base, bytes);

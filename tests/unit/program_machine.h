@@ -28,6 +28,7 @@ struct machine {
 	struct machine_seq seqs[MACHINE_SEQS];
 	uint32_t next_page;
 	uint32_t want; /* of every row; at first everything there is */
+	uint32_t n_segments; /* of the last run */
 };
 
 /* The next n tokens of a sequence; with parents [n] a draft tree, which is as work.h has it. */
@@ -54,10 +55,12 @@ void machine_done(struct machine *machine);
 
 /* Until a batch is complete. */
 void machine_await(struct machine *machine, uint64_t id);
-/* Runs parts of different sequences through all layers, at most segment at a time. The `next` of a
- * row is its sequence's next token. */
+/* Runs parts of different sequences to their end, in segments of most_ns: 0: at once, 1: as little
+ * at a time as can be. The `next` of a row is its sequence's next token. */
 void machine_run(struct machine *machine, const struct machine_part *parts, uint32_t n_parts,
-		 uint32_t segment, struct machine_result *ret);
+		 uint64_t most_ns, struct machine_result *ret);
+/* A most_ns by chance: the least, some of all, or all. */
+uint64_t segment_random(struct oracle_random *random);
 void machine_result_done(struct machine_result *result);
 
 #endif

@@ -43,7 +43,7 @@ static void test_results_are_those_of_a_sort_and_ties_go_to_the_lower_id(void **
 
 		make_twins(m, &random);
 		machine_init(&machine, m, 2);
-		machine_run(&machine, &part, 1, UINT32_MAX, &result);
+		machine_run(&machine, &part, 1, 0, &result);
 		for (uint32_t i = 0; i < part.n; i++) {
 			const float *logits = result.logits + (size_t)i * m->p.n_vocab;
 
@@ -74,6 +74,7 @@ struct one {
 	struct program_wanted wanted;
 	struct program_rows rows;
 	struct backend_run run;
+	struct backend_ran ran;
 	char out[sizeof(struct program_row) + 4096];
 };
 
@@ -94,8 +95,9 @@ static void one_init(struct one *o, struct program_model *m)
 	o->job = (struct backend_job){&m->p.shape, &o->tree, &o->list, &o->io, 0};
 	o->wanted.out = (uintptr_t)o->out;
 	o->rows = (struct program_rows){1, &o->id, &o->position, &o->wanted, 1};
-	o->run =
-		(struct backend_run){o->machine.program, &o->job, &o->rows, 0, m->p.shape.n_layers};
+	o->run = (struct backend_run){.program = o->machine.program,
+				      .job = &o->job,
+				      .rows = &o->rows};
 }
 
 static void one_done(struct one *o)
@@ -107,9 +109,7 @@ static void one_done(struct one *o)
 
 static int one_run(struct one *o)
 {
-	uint64_t id;
-
-	return backend_cpu.program->run(o->machine.backend, &o->run, &id);
+	return backend_cpu.program->run(o->machine.backend, &o->run, &o->ran);
 }
 
 /* Two layers or more. */
@@ -162,16 +162,49 @@ static void test_a_run_that_does_not_fit_is_refused_and_ends_what_was_under_way(
 	REFUSED(o.wanted.next, o.m->p.n_vocab);
 	REFUSED(o.rows.n_rows, 0);
 	REFUSED(o.query.n_rows, 2);
-	REFUSED(o.run.n_layers, 4);
-	REFUSED(o.run.n_layers, 0);
-	REFUSED(o.run.first_layer, 1);
-	o.run.n_layers = 1;
+	REFUSED(o.run.goes_on, 1);
+	o.run.most_ns = 1;
 	assert_int_equal(one_run(&o), 0);
-	REFUSED(o.run.first_layer, 2);
-	REFUSED(o.run.first_layer, 1);
-	o.run.n_layers = 3;
+	assert_false(o.ran.ended);
+	o.rows.n_rows = o.query.n_rows = 2;
+	REFUSED(o.run.goes_on, 1);
+	o.rows.n_rows = o.query.n_rows = 1;
+	REFUSED(o.run.goes_on, 1);
+	o.run.most_ns = 0;
 	assert_int_equal(one_run(&o), 0);
+	assert_true(o.ran.ended);
+	REFUSED(o.run.goes_on, 1);
 	one_done(&o);
+}
+
+/* Of one layer, whose matrices are cut into units of some outputs. */
+static void test_a_run_that_is_to_end_soon_ends_within_an_operation(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct model_want want = model_want_random(&random);
+	struct machine_part part = {0, MACHINE_TOKENS, NULL};
+	struct machine_result whole, cut;
+	struct program_model *m;
+	struct machine machine;
+
+	(void)state;
+	want.n_layers = 1;
+	want.hidden = 256;
+	want.intermediate = 512;
+	m = model_new(&want, &random);
+	machine_init(&machine, m, 1);
+	machine_run(&machine, &part, 1, 0, &whole);
+	machine_done(&machine);
+	machine_init(&machine, m, 1);
+	machine_run(&machine, &part, 1, 1, &cut);
+	assert_in_range(machine.n_segments, 2 * 3 * PROGRAM_OPS_MAX, 10000);
+	assert_memory_equal(whole.logits, cut.logits,
+			    (size_t)part.n * m->p.n_vocab * sizeof(float));
+	assert_memory_equal(whole.rows, cut.rows, part.n * sizeof(*cut.rows));
+	machine_result_done(&whole);
+	machine_result_done(&cut);
+	machine_done(&machine);
+	model_free(m);
 }
 
 static void test_a_page_larger_than_an_extent_is_refused_in_a_sentence(void **state)
@@ -340,6 +373,7 @@ int main(void)
 		cmocka_unit_test(test_hidden_rows_alone_need_no_head),
 		cmocka_unit_test(
 			test_a_run_that_does_not_fit_is_refused_and_ends_what_was_under_way),
+		cmocka_unit_test(test_a_run_that_is_to_end_soon_ends_within_an_operation),
 		cmocka_unit_test(test_a_page_larger_than_an_extent_is_refused_in_a_sentence),
 		cmocka_unit_test(test_weights_that_no_memory_holds_are_refused),
 		cmocka_unit_test(test_the_cost_falls_with_threads_and_scratch_is_said),

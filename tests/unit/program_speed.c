@@ -269,18 +269,19 @@ static void time_runs(struct speed *s, uint32_t n, bool prompt)
 				  .list = &s->list,
 				  .io = s->io};
 	struct program_rows rows = {n, s->ids, s->positions, s->wanted, prompt ? 1 : n};
-	struct backend_run run = {s->program, &job, &rows, 0, LAYERS};
+	const struct backend_run run = {.program = s->program, .job = &job, .rows = &rows};
+	struct backend_ran ran;
 	double ms[TIMES], submit_ms[TIMES], first_ms = 0;
 
 	fill(s, n, prompt, &tree);
 	plan(s, &tree);
 	job.plan_id = s->plan_id;
 	for (uint32_t i = 0; i < TIMES + 3; i++) {
-		uint64_t id, done = 0, begin_ns = clock_ns(), end_ns;
+		uint64_t done = 0, begin_ns = clock_ns(), end_ns;
 
-		check(s->ops->program->run(s->b, &run, &id), "run");
+		check(s->ops->program->run(s->b, &run, &ran), "run");
 		end_ns = clock_ns();
-		while (done < id)
+		while (done < ran.id)
 			check(s->ops->completed(s->b, &done), "completed");
 		ms[i % TIMES] = (double)(clock_ns() - begin_ns) * 1e-6;
 		submit_ms[i % TIMES] = (double)(end_ns - begin_ns) * 1e-6;

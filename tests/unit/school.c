@@ -80,21 +80,26 @@ static uint32_t count_absent(const struct backend_job *job)
 	return n;
 }
 
-static int model_run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
+/* Places of a pass at which it can end. */
+static uint32_t count_places(const struct backend_run *run)
+{
+	return world.n_places ? world.n_places : run->job->shape->n_layers;
+}
+
+/* How many come next: what the rows take is alike between all of them. */
+static uint32_t count_next(const struct backend_run *run, double layers_ns)
+{
+	uint32_t n_all = count_places(run), n_left = n_all - (run->goes_on ? world.next : 0);
+	double n = run->most_ns ? (double)run->most_ns * n_all / layers_ns : n_left;
+
+	return n < 1 ? 1 : n < n_left ? (uint32_t)n : n_left;
+}
+
+static void check_run(const struct backend_run *run)
 {
 	const struct work_tree *tree = run->job->tree;
-	uint32_t n_rows = run->rows->n_rows, n_layers = run->job->shape->n_layers;
-	bool ends = run->first_layer + run->n_layers == n_layers;
-	double layers_ns = world.fixed_ns + n_rows * world.row_ns,
-	       ns = layers_ns + head_ns(run->rows);
-	double part_ns = layers_ns * run->n_layers / n_layers + (ends ? head_ns(run->rows) : 0);
+	uint32_t n_rows = run->rows->n_rows;
 
-	(void)b;
-	assert_true(run->first_layer == 0 || run->first_layer == world.next_layer);
-	if (world.stale_at && run->first_layer == world.stale_at) {
-		world.stale_at = 0;
-		return -ESTALE;
-	}
 	check_places(run);
 	assert_in_range(n_rows, 1, MAX_ROWS);
 	for (uint32_t i = 0; i < tree->n_slices; i++)
@@ -104,19 +109,43 @@ static int model_run(struct backend *b, const struct backend_run *run, uint64_t 
 	assert_in_range(run->rows->n_wanted, 0, ABI_DECODE_ROWS_MAX);
 	for (uint32_t i = 0; i < run->rows->n_wanted; i++)
 		check_wanted(&run->rows->wanted[i], n_rows, run->rows->ids);
+	assert_true(run->expected.products >= 0 && run->expected.attend >= 0 &&
+		    run->expected.head >= 0);
+}
+
+static int model_run(struct backend *b, const struct backend_run *run, struct backend_ran *ret)
+{
+	uint32_t n_rows = run->rows->n_rows, n_all = count_places(run), n;
+	double layers_ns = world.fixed_ns + n_rows * world.row_ns;
+	double ns = layers_ns + head_ns(run->rows), part_ns;
+
+	(void)b;
+	assert_true(!run->goes_on || world.next > 0);
+	if (world.stale_at && run->goes_on && world.next == world.stale_at) {
+		world.stale_at = 0;
+		return -ESTALE;
+	}
+	check_run(run);
 	if (world.n_before_failure && world.n_passes == world.n_before_failure)
 		return -ENOMEM;
+	n = count_next(run, layers_ns);
+	world.n_passes += !run->goes_on;
+	world.n_segments++;
+	world.next = (run->goes_on ? world.next : 0) + n;
+	*ret = (struct backend_ran){.id = ++world.last_id,
+				    .part = (double)n / n_all,
+				    .ended = world.next == n_all};
+	part_ns = layers_ns * n / n_all + (ret->ended ? head_ns(run->rows) : 0);
 	world.longest_ns = ns > world.longest_ns ? ns : world.longest_ns;
 	world.longest_segment_ns =
 		part_ns > world.longest_segment_ns ? part_ns : world.longest_segment_ns;
+	world.longest_attend_ns = run->expected.attend > world.longest_attend_ns
+					  ? run->expected.attend
+					  : world.longest_attend_ns;
 	world.ran_ns += part_ns;
-	world.n_passes += run->first_layer == 0;
-	world.n_segments++;
-	world.next_layer = run->first_layer + run->n_layers;
-	assert_in_range(world.next_layer, 1, n_layers);
 	world.n_rows = n_rows - count_absent(run->job);
 	world.end_ns = world.now_ns + (uint64_t)part_ns;
-	*ret_id = ++world.last_id;
+	world.next = ret->ended ? 0 : world.next;
 	return 0;
 }
 

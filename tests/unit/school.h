@@ -25,9 +25,12 @@ struct world {
 	uint64_t now_ns, end_ns, last_id;
 	double longest_ns; /* of a pass */
 	uint32_t n_passes, n_rows; /* rows of the last one, of new tokens */
-	uint32_t n_segments, next_layer; /* that is expected; 0: the first */
+	uint32_t n_segments;
+	uint32_t n_places; /* of a pass, at which it can end; 0: behind each layer */
+	uint32_t next; /* the place where it stands; 0: the first */
 	uint32_t stale_at; /* the segment that begins there is refused once; 0: none is */
 	double longest_segment_ns, ran_ns; /* and of all */
+	double longest_attend_ns; /* that is expected of a layer */
 	double batch_ns; /* what others' layers take */
 	uint64_t arena; /* of who wants something; 0: of several */
 	bool ascends; /* each id is its predecessor's plus one: that is what follows a row */

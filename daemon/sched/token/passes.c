@@ -28,7 +28,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define SEGMENT_NS 2e6 /* others' layers wait for no more of a pass */
+#define SEGMENT_NS UINT64_C(2000000) /* others' layers wait for no more of a pass */
+#define HELD_NS UINT64_C(10000000) /* nor does whoever waits for the scheduler's thread */
 #define LAYERS_NS UINT64_C(100000000) /* who computes layers does so still, after so long */
 #define SPARE_PART 0.1 /* of what all need: rows of who has not come, to keep a plan */
 #define LEARN_NS 1e6 /* how long a pass takes is learned from those that seem to take so long */
@@ -183,21 +184,18 @@ static bool anybody_computes_layers(const struct sched_core *core)
 	return false;
 }
 
-static uint32_t segment_layers(const struct passes *p)
+/* 0: without an end. */
+static uint64_t segment_ns(const struct passes *p)
 {
-	uint32_t n_all = p->job.model->shape.n_layers, n_left = n_all - p->n_layers_done;
-	double n = SEGMENT_NS * n_all / (p->ns * p->core->slowness);
-
-	if (n >= n_left || !anybody_computes_layers(p->core))
-		return n_left;
-	return n > 1 ? (uint32_t)n : 1;
+	if (anybody_computes_layers(p->core))
+		return SEGMENT_NS;
+	return p->core->ops->program->holds ? HELD_NS : 0;
 }
 
 /* While nothing moves KV under a pass that is run at once, who is absent may have rows in it. */
-static void set_spare(struct passes *p)
+static void set_spare(struct passes *p, bool at_once)
 {
 	const struct config *config = p->core->config;
-	bool at_once = p->n_layers == p->job.model->shape.n_layers;
 	uint32_t n_rows = 0;
 
 	for (uint32_t i = 0; i < p->job.n_lanes; i++)
@@ -211,10 +209,10 @@ static void set_spare(struct passes *p)
 
 static int segment_try(struct passes *p)
 {
+	uint64_t most_ns = segment_ns(p);
 	int r;
 
-	p->n_layers = segment_layers(p);
-	set_spare(p);
+	set_spare(p, p->part == 0 && !most_ns);
 	r = jobs_plan(p->plans, &p->job, 1, &p->planned);
 	if (r == 0)
 		r = collect_rows(p);
@@ -223,10 +221,11 @@ static int segment_try(struct passes *p)
 	const struct backend_run run = {.program = p->job.model->program->backend,
 					.job = &p->planned,
 					.rows = &p->rows,
-					.first_layer = p->n_layers_done,
-					.n_layers = p->n_layers};
+					.goes_on = p->part > 0,
+					.most_ns = most_ns,
+					.expected = p->expected};
 
-	return p->core->ops->program->run(p->core->backend, &run, &p->id);
+	return p->core->ops->program->run(p->core->backend, &run, &p->ran);
 }
 
 /* The backend keeps plans for a while only; with one it forgets what rows were between segments. */
@@ -240,7 +239,7 @@ static int segment_start(struct passes *p)
 		return r;
 	if (p->job.plan && p->job.plan->advanced)
 		plan_drop(p->job.plan);
-	p->n_layers_done = 0;
+	p->part = 0;
 	return segment_try(p);
 }
 
@@ -264,8 +263,7 @@ static void pass_fail(struct passes *p, struct outcome outcome)
 static void segment_charge(struct passes *p)
 {
 	const struct held_program *program = p->job.model->program;
-	uint32_t n_all = p->job.model->shape.n_layers;
-	double part = (double)p->n_layers / n_all;
+	double part = p->ran.part, n_bytes = part * (double)program->pass_bytes / p->n_rows;
 	double fixed_ns = program->cost.fixed_ns / p->job.n_lanes;
 	bool all = step_n_there(&p->core->steps) == p->core->steps.n[STEP_IN_PASS];
 
@@ -276,8 +274,7 @@ static void segment_charge(struct passes *p)
 		turn_take(p->core, lane, part * (lane->step.alone_ns + fixed_ns));
 		if (all)
 			turn_settle(p->core, lane, fmax(part * p->ns, budget_ns(p->core)));
-		lane->session->weights_bytes_read +=
-			program->pass_bytes * lane->decode.n_rows / p->n_rows * p->n_layers / n_all;
+		lane->session->weights_bytes_read += (uint64_t)(n_bytes * lane->decode.n_rows);
 	}
 }
 
@@ -291,8 +288,10 @@ static bool segment_begin(struct passes *p)
 	if (r < 0)
 		pass_fail(p, outcome_bad(r, r == -ENOMEM ? ABI_NO_MEMORY : ABI_BACKEND_FAILED, 0));
 	p->in_flight = r == 0;
-	if (r == 0)
+	if (r == 0) {
+		p->part += p->ran.part;
 		segment_charge(p);
+	}
 	return r == 0;
 }
 
@@ -374,12 +373,27 @@ static void plan_next(struct passes *p)
 	}
 }
 
+/* What it is modelled to take, and by how much longer batches take than that. */
+static void expect(struct passes *p, const struct room *room)
+{
+	const struct backend_program_cost *cost = &room->model->program->cost;
+	double head_ns = room->n_wanted > 0 ? cost->head_ns + room_results_ns(room) : 0;
+	double slowness = p->core->slowness;
+
+	p->ns = cost->fixed_ns + room->taken_ns;
+	p->expected = (struct backend_run_ns){
+		.products = slowness * fmax(p->ns - head_ns - room_attention_ns(room), 0),
+		.attend = slowness * room->attend_ns,
+		.head = slowness * head_ns,
+	};
+}
+
 static void submit(struct passes *p, const struct room *room)
 {
-	p->n_layers_done = 0;
+	p->part = 0;
 	p->took_ns = 0;
 	p->ran_ns = 0;
-	p->ns = room->model->program->cost.fixed_ns + room->taken_ns;
+	expect(p, room);
 	p->under_way = segment_begin(p);
 	if (!p->under_way)
 		return;
@@ -566,7 +580,7 @@ bool passes_poll(struct passes *p)
 		passes_fail(p);
 		return true;
 	}
-	if (completed < p->id) {
+	if (completed < p->ran.id) {
 		look_who_waits(p);
 		return false;
 	}
@@ -574,8 +588,7 @@ bool passes_poll(struct passes *p)
 	p->in_flight = false;
 	p->took_ns += core->now_ns - p->begun_ns;
 	core->stats.pass_ns += core->now_ns - p->begun_ns;
-	p->n_layers_done += p->n_layers;
-	if (p->n_layers_done == p->job.model->shape.n_layers)
+	if (p->ran.ended)
 		pass_finish(p);
 	return true;
 }

@@ -9,8 +9,9 @@
  * Decode goes first, prompts have what is left: both by what rows are modelled to take, within some
  * times what the weights take to be read, or the budget. Whom there is no room for goes with a pass
  * to come, by turns of users, then of sessions. One pass at a time is under way. While others
- * compute their layers themselves it is run in segments of some layers, and the backend is theirs
- * in between.
+ * compute their layers themselves it is run in short segments, and the backend is theirs in
+ * between. Of a backend that holds the scheduler's thread while it computes segments are never
+ * long.
  */
 #ifndef COPPICED_PASSES_H
 #define COPPICED_PASSES_H
@@ -48,9 +49,8 @@ struct passes {
 	uint32_t n_foreseen; /* how often it was, of the pass under way */
 	bool under_way; /* it has begun */
 	bool in_flight; /* the backend has a segment of it */
-	uint64_t id; /* the backend's */
-	uint32_t n_layers_done; /* by the segments before */
-	uint32_t n_layers; /* of the segment */
+	struct backend_ran ran; /* what came of its last segment */
+	double part; /* of all, that has been with the backend; 0: it begins, or begins anew */
 	/* of the pass; owned, grow */
 	uint32_t *ids, *positions;
 	struct program_wanted *wanted;
@@ -59,6 +59,7 @@ struct passes {
 	uint32_t n_rows; /* of those who are in it */
 	struct backend_job planned; /* the job as the backend has it */
 	double ns; /* what it is modelled to take */
+	struct backend_run_ns expected; /* the same, as it will be by all that is known */
 	double ran_ns; /* the same of its segments so far: more where it began anew */
 	uint64_t begun_ns; /* when its segment went to the backend */
 	uint64_t took_ns; /* with the backend, so far */

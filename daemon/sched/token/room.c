@@ -48,6 +48,7 @@ void room_begin(struct passes *p, const struct sched_model *model, struct room *
 			     .whole_rows = p->core->ops->program->whole_rows,
 			     .ns = DECODE_PARTS * ns,
 			     .budget_ns = ns,
+			     .layer_ns = budget_ns(p->core),
 			     .paths = paths_begin(p->plans)};
 }
 
@@ -95,12 +96,21 @@ static struct sched_seq *asked_seq(const struct asked *a)
 	return a->lane->step.parts[a->part].seq;
 }
 
-/* Attention of a row at the end of its path, in all layers. */
+/* Attention of a row at the end of its path, in a layer. */
+static double layer_ns(const struct room *room, const struct asked *a)
+{
+	return work_ns(room->model, a->n_before, 0);
+}
+
+/* In all layers. */
 static double attention_ns(const struct room *room, const struct asked *a)
 {
-	const struct sched_model *m = room->model;
+	return room->model->shape.n_layers * layer_ns(room, a);
+}
 
-	return m->shape.n_layers * work_ns(m, a->n_before, 0);
+double room_attention_ns(const struct room *room)
+{
+	return room->model->shape.n_layers * room->attend_ns;
 }
 
 /* How many rows of it the room's time is enough for, if no results are wanted. */
@@ -130,12 +140,23 @@ static uint32_t n_unwanted(const struct asked *a)
 	return part->first_wanted > n_done ? part->first_wanted - n_done : 0;
 }
 
+/* The attention of one layer is not cut, and takes no longer than a batch may. */
+static double attended_in_time(const struct room *room, const struct asked *a)
+{
+	double left_ns = room->layer_ns - room->attend_ns, each_ns = layer_ns(room, a);
+
+	if (each_ns <= 0)
+		return room->rows;
+	return left_ns > 0 ? left_ns / each_ns : 0;
+}
+
 /* The same with the results that are: behind the first such row each takes longer. */
 static double rows_in_time(const struct room *room, const struct asked *a)
 {
 	const struct backend_program_cost *cost = &room->model->program->cost;
 	double each_ns = cost->row_ns + attention_ns(room, a);
-	double wanted_ns = each_ns + cost->wanted_ns, n = unwanted_in_time(room, a);
+	double wanted_ns = each_ns + cost->wanted_ns;
+	double n = fmin(unwanted_in_time(room, a), attended_in_time(room, a));
 	uint32_t unwanted = n_unwanted(a);
 
 	return n <= unwanted ? n : unwanted + (n - unwanted) * each_ns / wanted_ns;
@@ -145,6 +166,11 @@ static double rows_in_time(const struct room *room, const struct asked *a)
 static double results_ns(const struct room *room, uint32_t n_wanted)
 {
 	return n_wanted > 1 ? (n_wanted - 1) * room->model->program->cost.wanted_ns : 0;
+}
+
+double room_results_ns(const struct room *room)
+{
+	return results_ns(room, room->n_wanted);
 }
 
 /* Not some few rows more than a whole number. */
@@ -182,11 +208,12 @@ static double room_take(struct room *room, const struct asked *a, uint32_t n)
 	const struct sched_model *m = room->model;
 	struct path_added added = paths_add(room->paths, asked_seq(a));
 	uint32_t unwanted = n_unwanted(a), n_wanted = n > unwanted ? n - unwanted : 0;
+	double attend_ns = n * layer_ns(room, a) + work_ns(m, 0, added.n_tokens);
 	double ns = products_ns(room, room->n_taken + n) - products_ns(room, room->n_taken) +
 		    results_ns(room, room->n_wanted + n_wanted) - results_ns(room, room->n_wanted) +
-		    n * attention_ns(room, a) + m->shape.n_layers * work_ns(m, 0, added.n_tokens) +
-		    added.n_nodes * NODE_NS;
+		    m->shape.n_layers * attend_ns + added.n_nodes * NODE_NS;
 
+	room->attend_ns += attend_ns;
 	room->n_nodes += added.n_nodes;
 	room->rows -= n;
 	room->n_taken += n;

@@ -9,7 +9,9 @@ struct room {
 	uint32_t rows, n_taken, n_wanted, whole_rows;
 	double ns; /* left of what decode may take, then of what prompts may */
 	double budget_ns;
+	double layer_ns; /* what attention of one layer may take */
 	double taken_ns;
+	double attend_ns; /* of these, the attention of one layer */
 	uint32_t n_lanes; /* that have rows of it */
 	uint32_t n_of_lane; /* rows of the lane that is being looked at */
 	bool first_prompt; /* the prompt that is being looked at is the pass's first */
@@ -20,6 +22,10 @@ struct room {
 	uint64_t paths; /* that were read by who is in it */
 	uint32_t n_nodes; /* of these */
 };
+
+/* Of what is taken: results, and attention of all layers. */
+double room_results_ns(const struct room *room);
+double room_attention_ns(const struct room *room);
 
 void room_begin(struct passes *p, const struct sched_model *model, struct room *ret);
 /* The pass has rows of those who wait for the model; whose cannot be had have failed. 0 or -ENOMEM,

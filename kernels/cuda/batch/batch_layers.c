@@ -101,14 +101,25 @@ int batch_layers_attend(struct batch_layers *layers, uint32_t layer)
 	job_count(b, layers->job, layers->u.plan);
 	layers->in.n_rows = layers->in.n_patches = 0;
 	layers->attend.patched = false;
+	layers->attended = true;
 	return r;
+}
+
+/* The plan's patches were this batch's to bring, whoever attends by them. */
+static int bring_alone(struct batch_layers *layers)
+{
+	const struct layer launches = {.inbound = &layers->in};
+
+	return batch_launch(layers->u.b, &launches);
 }
 
 int batch_layers_end(struct batch_layers *layers, uint64_t *ret_id)
 {
 	struct batch *b = layers->u.b;
-	int r = batch_finish(b, b->last_id + 1);
+	int r = layers->attended ? 0 : bring_alone(layers);
 
+	if (!r)
+		r = batch_finish(b, b->last_id + 1);
 	if (r)
 		return r;
 	*ret_id = batch_keep(&layers->u);

@@ -4,6 +4,8 @@
  *
  *      begin > (launches > attend a layer) ... > end        or, after any error, > drop
  *
+ * There may be no layer at all between begin and end.
+ *
  * K and V its caller puts into pages itself, before a layer's attention. What is launched before
  * that of the first layer has waited for all that is before it on the stream, and lets the next
  * launch come only then; all that is launched behind it reads nothing that a batch writes before it
@@ -28,6 +30,7 @@ struct batch_layers {
 	uint64_t layer_bytes;
 	const struct device_token *tokens; /* new ones, in order of the queries' slots */
 	uint64_t *begin_ns; /* what is launched first writes it */
+	bool attended; /* some layer: tables and patches have gone up */
 };
 
 /* The job wants all rows' O, and its layer is 0. host_bytes: of pinned memory that the caller sends

@@ -54,14 +54,14 @@ static void programs_free(struct backend *b, struct backend_program *program)
 	program_free(program);
 }
 
-static int programs_run(struct backend *b, const struct backend_run *run, uint64_t *ret_id)
+static int programs_run(struct backend *b, const struct backend_run *run, struct backend_ran *ret)
 {
 	struct backend_job job = *run->job;
 
 	backend_enter(b);
 	job.shape = &run->program->p->shape;
 	backend_make_way(b, &(struct backend_batch){.jobs = &job, .n_jobs = 1});
-	return program_run(&b->batch, run, ret_id);
+	return program_run(&b->batch, run, ret);
 }
 
 static void programs_cost(struct backend *b, const struct backend_program *program,

@@ -125,15 +125,16 @@ static int run_some(const struct head *head)
 	return r ? r : tell(head, logits);
 }
 
-int head_run(struct batch *b, const struct backend_run *run)
+uint32_t head_blocks(const struct backend_run *run)
 {
-	uint32_t n = run->rows->n_wanted;
-	int r = 0;
+	return ceil_div(run->rows->n_wanted, PROGRAM_HEAD_ROWS);
+}
 
-	for (uint32_t i = 0; i < n && !r; i += PROGRAM_HEAD_ROWS) {
-		const struct head head = {b, run, i, min_u32(n - i, PROGRAM_HEAD_ROWS)};
+int head_run(struct batch *b, const struct backend_run *run, uint32_t block)
+{
+	uint32_t first = block * PROGRAM_HEAD_ROWS;
+	const struct head head = {b, run, first,
+				  min_u32(run->rows->n_wanted - first, PROGRAM_HEAD_ROWS)};
 
-		r = run_some(&head);
-	}
-	return r;
+	return run_some(&head);
 }

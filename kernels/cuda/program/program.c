@@ -211,6 +211,7 @@ void program_cost(const struct batch *b, const struct backend_program *program,
 	*ret = (struct backend_program_cost){
 		.fixed_ns = b->costs->batch_ns + count_ops(p) * b->costs->op_ns +
 			    kb * b->costs->memory_ns_per_kb,
+		.head_ns = (double)head.bytes / 1024 * b->costs->memory_ns_per_kb,
 		.hidden_row_ns =
 			2e-6 * (double)layers.elements * b->costs->hidden_product_ns_per_mflop,
 		.row_ns = 2e-6 * (double)layers.elements * b->costs->product_ns_per_mflop,

@@ -23,7 +23,7 @@ MUST_CHECK int program_new(struct programs *programs, struct batch *b, const str
 			   char why[PROGRAM_WHY_BYTES]);
 void program_free(struct backend_program *program); /* NULL is fine */
 bool program_prepare(struct batch *b, struct backend_program *program);
-MUST_CHECK int program_run(struct batch *b, const struct backend_run *run, uint64_t *ret_id);
+MUST_CHECK int program_run(struct batch *b, const struct backend_run *run, struct backend_ran *ret);
 /* What a run launches for products, biases and gates of all layers, or once of each kind, and the
  * product of the head, over whatever is in the scratch memory; for who measures, or prepares. */
 MUST_CHECK int program_run_products(struct batch *b, struct backend_program *program,

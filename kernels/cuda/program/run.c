@@ -1,6 +1,5 @@
 /*
- * run.c - a run: rows through some layers, an operation after the other, each a launch or a few on
- * the batches' stream.
+ * run.c - operations of a run, each a launch or a few on the batches' stream.
  *
  * Inputs of products are narrow, and rounded once: where a sum, a norm or a gate ends. All else is
  * fp32. Matrices of one operation that lie one behind the other, or are of one size, are one
@@ -10,26 +9,13 @@
 #include "few.h"
 #include "head.h"
 #include "kernels/arith.h"
-#include "kernels/cuda/batch/batch_layers.h"
+#include "pass.h"
 #include "product.h"
 #include "program.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <string.h>
-
-struct pass {
-	struct batch *b;
-	struct backend_program *program;
-	const struct backend_run *run;
-	struct batch_layers layers;
-	uint32_t layer;
-	const struct program_kind *kind;
-	uint32_t at; /* of op, in the kind */
-	const struct program_op *op;
-	const struct program_op *norm; /* that op makes itself of what it reads; NULL: none */
-	uint32_t width[PROGRAM_REGISTERS]; /* as it is now */
-};
 
 /* That of a slot; none: a vector of nothing. */
 static struct device_vector vector(const struct pass *pass, uint32_t slot)
@@ -356,7 +342,7 @@ static int prepare_heads(const struct pass *pass)
 		.n_turned = p->n_turned,
 		.bf16 = is_bf16(pass),
 		.wide = (op->flags & PROGRAM_WIDE_NORM) != 0,
-		.first = pass->layer == pass->run->first_layer,
+		.first = !pass->layers.attended,
 		.eps = op->eps,
 	};
 
@@ -392,154 +378,40 @@ static int run_attend(struct pass *pass)
 	return r || pass->op->out != PROGRAM_X ? r : widen_to_x(pass);
 }
 
-/* ---- layers ---------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
-static void enter_layer(struct pass *pass, uint32_t layer)
+static void enter_op(struct pass *pass, const struct program_place *place)
 {
 	const struct program *p = pass->program->p;
 
-	pass->layer = layer;
-	pass->kind = &p->kinds[p->kind_of[layer]];
+	pass->layer = place->layer;
+	pass->at = place->op;
+	pass->kind = &p->kinds[p->kind_of[place->layer]];
+	pass->op = program_op_at(p, place);
 	pass->width[PROGRAM_X] = p->hidden;
 }
 
-static int run_layer(struct pass *pass, uint32_t layer)
+int pass_run_op(struct pass *pass, const struct program_place *place)
 {
-	const struct program *p = pass->program->p;
-	int r = 0;
+	int r;
 
-	enter_layer(pass, layer);
-	for (pass->at = 0; pass->at < pass->kind->n_ops && !r; pass->at++) {
-		pass->op = &p->ops[pass->kind->first_op + pass->at];
-		if (pass->op->kind == PROGRAM_NORM)
-			r = run_norm(pass);
-		else if (pass->op->kind == PROGRAM_LINEAR)
-			r = run_linear(pass);
-		else
-			r = run_attend(pass);
-		if (pass->op->kind != PROGRAM_NORM)
-			pass->norm = NULL;
-	}
+	enter_op(pass, place);
+	if (pass->op->kind == PROGRAM_NORM)
+		return run_norm(pass);
+	r = pass->op->kind == PROGRAM_LINEAR ? run_linear(pass) : run_attend(pass);
+	pass->norm = NULL;
 	return r;
 }
 
-/* ---- a run ----------------------------------------------------------------------------------- */
-
-/* Rows of all queries lie one query after the other. Their K and V lie nowhere but in pages. */
-static void set_io(const struct backend_run *run)
-{
-	const struct backend_job *job = run->job;
-	uint64_t bytes = program_q_width(run->program->p) * UINT64_C(2);
-	uint64_t q = (uintptr_t)run->program->scratch.q, o = (uintptr_t)run->program->scratch.o;
-
-	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
-		run->program->io[i] = (struct backend_io){
-			.q = q,
-			.o = o,
-			.q_stride = bytes,
-			.o_stride = bytes,
-			.slots = job->io[i].slots,
-			.n_slots = job->io[i].n_slots,
-		};
-		q += job->tree->queries[i].n_rows * bytes;
-		o += job->tree->queries[i].n_rows * bytes;
-	}
-}
-
-/* What goes up with it: ids, positions and places, then what is wanted. */
-static size_t told_bytes(const struct program_rows *rows)
-{
-	size_t row = 2 * sizeof(uint32_t) + sizeof(struct device_place);
-
-	return rows->n_rows * row + rows->n_wanted * sizeof(*rows->wanted);
-}
-
-static int begin(struct pass *pass)
-{
-	const struct program *p = pass->program->p;
-	const struct program_scratch *s = &pass->program->scratch;
-	const struct program_rows *rows = pass->run->rows;
-	size_t words = rows->n_rows * sizeof(uint32_t);
-	char *told = batch_layers_host(&pass->layers, told_bytes(rows));
-	char *places = told + 2 * words;
-	char *wanted = places + rows->n_rows * sizeof(struct device_place);
-	struct device_begin begin = {
-		.ids = (const void *)told,
-		.positions = (const void *)(told + words),
-		.wanted_from = (const void *)wanted,
-		.wanted_to = s->wanted,
-		.places_from = (const void *)places,
-		.places_to = s->places,
-		.inv_freq = s->inv_freq,
-		.embed = product_vector(pass->program, &p->tensors[p->embed]),
-		.x = pass->run->first_layer == 0 ? s->wide[PROGRAM_X] : NULL,
-		.turns = s->turns,
-		.begin_ns = pass->layers.begin_ns,
-		.n_rows = rows->n_rows,
-		.n_wanted = rows->n_wanted,
-		.hidden = p->hidden,
-		.x_stride = s->stride[PROGRAM_X],
-		.n_turned = p->n_turned,
-		.embed_factor = p->embed_factor,
-		.rope_factor = p->rope_factor,
-	};
-
-	memcpy(told, rows->ids, words);
-	memcpy(told + words, rows->positions, words);
-	batch_layers_places(&pass->layers, (void *)places);
-	if (rows->n_wanted)
-		memcpy(wanted, rows->wanted, rows->n_wanted * sizeof(*rows->wanted));
-	return expect(pass, device_begin(&begin, to(pass)));
-}
-
-static int run_all(struct pass *pass, uint64_t *ret_id)
-{
-	const struct backend_run *run = pass->run;
-	uint32_t end = run->first_layer + run->n_layers;
-	int r = begin(pass);
-
-	for (uint32_t layer = run->first_layer; layer < end && !r; layer++)
-		r = run_layer(pass, layer);
-	if (!r && end == run->program->p->shape.n_layers)
-		r = head_run(pass->b, run);
-	return r ? r : batch_layers_end(&pass->layers, ret_id);
-}
-
-int program_run(struct batch *b, const struct backend_run *run, uint64_t *ret_id)
-{
-	struct backend_program *program = run->program;
-	struct pass pass = {.b = b, .program = program, .run = run};
-	bool fits = program_run_fits(program->p, run, &program->progress, PROGRAM_MAX_ROWS);
-	struct backend_job job = *run->job;
-	int r;
-
-	program->progress = (struct program_progress){0};
-	if (!fits)
-		return -EINVAL;
-	set_io(run);
-	job.shape = &program->p->shape;
-	job.io = program->io;
-	job.layer = 0;
-	r = batch_layers_begin(b, &job, told_bytes(run->rows), &pass.layers);
-	if (r)
-		return r;
-	r = run_all(&pass, ret_id);
-	if (r) {
-		b->queue.failed = b->queue.failed || r == -EIO;
-		batch_layers_drop(&pass.layers);
-		return r;
-	}
-	program->progress = program_progress_of(program->p, run);
-	return 0;
-}
+/* ---- products alone -------------------------------------------------------------------------- */
 
 static int run_products(struct pass *pass, uint32_t layer)
 {
+	struct program_place place = {.layer = layer};
 	int r = 0;
 
-	enter_layer(pass, layer);
-	for (pass->at = 0; pass->at < pass->kind->n_ops && !r; pass->at++) {
-		pass->op = &pass->program->p->ops[pass->kind->first_op + pass->at];
+	for (; place.layer == layer && !r; program_place_next(pass->program->p, &place)) {
+		enter_op(pass, &place);
 		if (pass->op->kind == PROGRAM_LINEAR)
 			r = run_linear(pass);
 	}

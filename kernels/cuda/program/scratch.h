@@ -50,6 +50,7 @@ struct backend_program {
 	struct backend_io *io; /* owned, [PROGRAM_MAX_ROWS] */
 	uint32_t n_prepared; /* rows, of the last run that it is ready for */
 	struct program_progress progress;
+	uint32_t width[PROGRAM_REGISTERS]; /* of rows that are under way, where they are */
 };
 
 /* Is the layer the first of its kind? */

@@ -1,0 +1,191 @@
+/*
+ * segment.c - a run: what goes up, operations one after the other, the head, and where it ends:
+ * behind an operation, or behind some rows of the head, by what these are expected to take.
+ */
+#include "elements.h"
+#include "head.h"
+#include "pass.h"
+#include "product.h"
+#include "program.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Rows of all queries lie one query after the other. Their K and V lie nowhere but in pages. */
+static void set_io(const struct backend_run *run)
+{
+	const struct backend_job *job = run->job;
+	uint64_t bytes = program_q_width(run->program->p) * UINT64_C(2);
+	uint64_t q = (uintptr_t)run->program->scratch.q, o = (uintptr_t)run->program->scratch.o;
+
+	for (uint32_t i = 0; i < job->tree->n_queries; i++) {
+		run->program->io[i] = (struct backend_io){
+			.q = q,
+			.o = o,
+			.q_stride = bytes,
+			.o_stride = bytes,
+			.slots = job->io[i].slots,
+			.n_slots = job->io[i].n_slots,
+		};
+		q += job->tree->queries[i].n_rows * bytes;
+		o += job->tree->queries[i].n_rows * bytes;
+	}
+}
+
+/* What goes up with it: ids, positions and places, then what is wanted. */
+static size_t told_bytes(const struct program_rows *rows)
+{
+	size_t row = 2 * sizeof(uint32_t) + sizeof(struct device_place);
+
+	return rows->n_rows * row + rows->n_wanted * sizeof(*rows->wanted);
+}
+
+static int begin(struct pass *pass)
+{
+	const struct program *p = pass->program->p;
+	const struct program_scratch *s = &pass->program->scratch;
+	const struct program_rows *rows = pass->run->rows;
+	size_t words = rows->n_rows * sizeof(uint32_t);
+	char *told = batch_layers_host(&pass->layers, told_bytes(rows));
+	char *places = told + 2 * words;
+	char *wanted = places + rows->n_rows * sizeof(struct device_place);
+	struct device_begin begin = {
+		.ids = (const void *)told,
+		.positions = (const void *)(told + words),
+		.wanted_from = (const void *)wanted,
+		.wanted_to = s->wanted,
+		.places_from = (const void *)places,
+		.places_to = s->places,
+		.inv_freq = s->inv_freq,
+		.embed = product_vector(pass->program, &p->tensors[p->embed]),
+		.x = pass->run->goes_on ? NULL : s->wide[PROGRAM_X],
+		.turns = s->turns,
+		.begin_ns = pass->layers.begin_ns,
+		.n_rows = rows->n_rows,
+		.n_wanted = rows->n_wanted,
+		.hidden = p->hidden,
+		.x_stride = s->stride[PROGRAM_X],
+		.n_turned = p->n_turned,
+		.embed_factor = p->embed_factor,
+		.rope_factor = p->rope_factor,
+	};
+
+	memcpy(told, rows->ids, words);
+	memcpy(told + words, rows->positions, words);
+	batch_layers_places(&pass->layers, (void *)places);
+	if (rows->n_wanted)
+		memcpy(wanted, rows->wanted, rows->n_wanted * sizeof(*rows->wanted));
+	return queue_expect(&pass->b->queue, device_begin(&begin, queue_to(&pass->b->queue)));
+}
+
+/* Whether it ends before what comes next, which takes so long. A norm that an operation makes
+ * itself is no place to end at. */
+static bool is_time(struct pass *pass, double next_ns)
+{
+	bool late = pass->run->most_ns && pass->any && !pass->norm && pass->left_ns < next_ns;
+
+	pass->left_ns -= next_ns;
+	pass->any = true;
+	return late;
+}
+
+static int run_layers(struct pass *pass, struct program_progress *progress)
+{
+	struct program_place *place = &progress->place;
+	int r = 0;
+
+	while (!r && !program_is_at_head(pass->program->p, place)) {
+		if (is_time(pass, program_times_ns(&pass->times, place)))
+			return 0;
+		progress->part += program_times_part(&pass->times, place);
+		r = pass_run_op(pass, place);
+		program_place_next(pass->program->p, place);
+	}
+	return r;
+}
+
+/* place->op: of what the head takes at a time, the next. */
+static int run_head(struct pass *pass, struct program_progress *progress)
+{
+	struct program_place *place = &progress->place;
+	uint32_t n = head_blocks(pass->run);
+	int r = 0;
+
+	for (; !r && place->op < n; place->op++) {
+		if (is_time(pass, program_times_ns(&pass->times, place) / n))
+			return 0;
+		progress->part += program_times_part(&pass->times, place) / n;
+		r = head_run(pass->b, pass->run, place->op);
+	}
+	return r;
+}
+
+static bool has_ended(const struct backend_run *run, const struct program_place *place)
+{
+	return program_is_at_head(run->program->p, place) && place->op >= head_blocks(run);
+}
+
+/* progress is where it leads. */
+static int run_all(struct pass *pass, struct program_progress *progress, struct backend_ran *ret)
+{
+	int r = begin(pass);
+
+	if (!r)
+		r = run_layers(pass, progress);
+	if (!r && program_is_at_head(pass->program->p, &progress->place))
+		r = run_head(pass, progress);
+	if (!r)
+		r = batch_layers_end(&pass->layers, &ret->id);
+	if (r)
+		return r;
+	ret->ended = has_ended(pass->run, &progress->place);
+	ret->part = (ret->ended ? 1 : progress->part) - progress->told;
+	progress->told = progress->part;
+	return 0;
+}
+
+static int run_begin(struct batch *b, const struct backend_run *run, struct pass *pass)
+{
+	struct backend_program *program = run->program;
+
+	*pass = (struct pass){.b = b,
+			      .program = program,
+			      .run = run,
+			      .job = *run->job,
+			      .left_ns = (double)run->most_ns};
+	memcpy(pass->width, program->width, sizeof(pass->width));
+	program_times_init(&pass->times, program->p, run);
+	set_io(run);
+	pass->job.shape = &program->p->shape;
+	pass->job.io = program->io;
+	pass->job.layer = 0;
+	return batch_layers_begin(b, &pass->job, told_bytes(run->rows), &pass->layers);
+}
+
+int program_run(struct batch *b, const struct backend_run *run, struct backend_ran *ret)
+{
+	struct backend_program *program = run->program;
+	bool fits = program_run_fits(program->p, run, &program->progress, PROGRAM_MAX_ROWS);
+	struct program_progress progress = {.n_rows = run->rows->n_rows};
+	struct pass pass;
+	int r;
+
+	if (run->goes_on)
+		progress = program->progress;
+	program->progress = (struct program_progress){0};
+	if (!fits)
+		return -EINVAL;
+	r = run_begin(b, run, &pass);
+	if (r)
+		return r;
+	r = run_all(&pass, &progress, ret);
+	if (r) {
+		b->queue.failed = b->queue.failed || r == -EIO;
+		batch_layers_drop(&pass.layers);
+		return r;
+	}
+	memcpy(program->width, pass.width, sizeof(pass.width));
+	if (!ret->ended)
+		program->progress = progress;
+	return 0;
+}
