@@ -186,6 +186,14 @@ def a_decode_that_nobody_waits_for(given: Given) -> None:
     seq.state()
 
 
+def decodes_that_are_waited_for(given: Given) -> None:
+    """What one that nobody waits for leaves cached where it is not canceled in time, behind nothing
+    and behind what is cached."""
+    for _ in range(2):
+        with given.lane.open(given.program, [1, 2, 3], salt=905) as seq:
+            seq.decode([1, 2, 3]).wait()
+
+
 CASES: list[tuple[Callable[[Given], None], Any, int]] = [
     (no_daemon, coppice.NoDaemon, N_TIMES),
     (an_arena_that_is_gone, coppice.Invalid, N_TIMES),
@@ -226,6 +234,7 @@ def test_nothing_is_left(
             with pytest.raises(error):
                 act(given)
 
+    decodes_that_are_waited_for(given)
     again(N_BEFORE)
     before = counts(given.connection, daemon)
     again(n)
