@@ -11,6 +11,7 @@ transformers and the package; --mps starts CUDA's multi-process service in front
 
 import argparse
 import contextlib
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -51,6 +52,7 @@ class Clock(hf.LogitsProcessor):
 
 @contextlib.contextmanager
 def mps(wanted):
+    """Its end waits for processes that use the GPU: those that do so are others than this one."""
     if not wanted:
         yield
         return
@@ -213,6 +215,16 @@ def measure(args, connection, model, n_tokens):
         tell(*row)
 
 
+def run(args):
+    """In a process of its own."""
+    with running(args) as connection, connection:
+        begun = time.perf_counter()
+        model = model_of(args)
+        print(f"the model is made in {time.perf_counter() - begun:.2f} s", flush=True)
+        for n_tokens in args.document:
+            measure(args, connection, model, n_tokens)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -230,12 +242,11 @@ def main():
     parser.add_argument("--tokens", type=int, default=40)
     parser.add_argument("--ways", default="coppice,captured,sdpa,eager")
     args = parser.parse_args()
-    with mps(args.mps), running(args) as connection, connection:
-        begun = time.perf_counter()
-        model = model_of(args)
-        print(f"the model is made in {time.perf_counter() - begun:.2f} s", flush=True)
-        for n_tokens in args.document:
-            measure(args, connection, model, n_tokens)
+    with mps(args.mps):
+        process = multiprocessing.get_context("spawn").Process(target=run, args=(args,))
+        process.start()
+        process.join()
+    raise SystemExit(process.exitcode)
 
 
 if __name__ == "__main__":
