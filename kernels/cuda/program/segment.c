@@ -78,15 +78,21 @@ static int begin(struct pass *pass)
 	return queue_expect(&pass->b->queue, device_begin(&begin, queue_to(&pass->b->queue)));
 }
 
-/* Whether it ends before what comes next, which takes so long. A norm that an operation makes
- * itself is no place to end at. */
-static bool is_time(struct pass *pass, double next_ns)
+/* Whether it ends before what comes next, one of n parts of the place; else that counts from now on.
+ * A norm that an operation makes itself is no place to end at. */
+static bool is_time(struct pass *pass, struct program_progress *progress, uint32_t n)
 {
-	bool late = pass->run->most_ns && pass->any && !pass->norm && pass->left_ns < next_ns;
+	double ns;
 
-	pass->left_ns -= next_ns;
+	if (!pass->run->most_ns)
+		return false;
+	ns = program_times_ns(&pass->times, &progress->place) / n;
+	if (pass->any && !pass->norm && pass->left_ns < ns)
+		return true;
 	pass->any = true;
-	return late;
+	pass->left_ns -= ns;
+	progress->part += program_times_part(&pass->times, &progress->place) / n;
+	return false;
 }
 
 static int run_layers(struct pass *pass, struct program_progress *progress)
@@ -95,9 +101,8 @@ static int run_layers(struct pass *pass, struct program_progress *progress)
 	int r = 0;
 
 	while (!r && !program_is_at_head(pass->program->p, place)) {
-		if (is_time(pass, program_times_ns(&pass->times, place)))
+		if (is_time(pass, progress, 1))
 			return 0;
-		progress->part += program_times_part(&pass->times, place);
 		r = pass_run_op(pass, place);
 		program_place_next(pass->program->p, place);
 	}
@@ -112,9 +117,8 @@ static int run_head(struct pass *pass, struct program_progress *progress)
 	int r = 0;
 
 	for (; !r && place->op < n; place->op++) {
-		if (is_time(pass, program_times_ns(&pass->times, place) / n))
+		if (is_time(pass, progress, n))
 			return 0;
-		progress->part += program_times_part(&pass->times, place) / n;
 		r = head_run(pass->b, pass->run, place->op);
 	}
 	return r;
@@ -154,7 +158,8 @@ static int run_begin(struct batch *b, const struct backend_run *run, struct pass
 			      .job = *run->job,
 			      .left_ns = (double)run->most_ns};
 	memcpy(pass->width, program->width, sizeof(pass->width));
-	program_times_init(&pass->times, program->p, run);
+	if (run->most_ns)
+		program_times_init(&pass->times, program->p, run);
 	set_io(run);
 	pass->job.shape = &program->p->shape;
 	pass->job.io = program->io;
