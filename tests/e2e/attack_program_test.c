@@ -7,6 +7,7 @@
  */
 #include "attack_fixture.h"
 #include "decode_fixture.h"
+#include "heavy.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -55,6 +56,58 @@ static int flood_tokens(const struct harness *h, int said)
 static void floods_of_tokens_and_prompts_of_programs(void **state)
 {
 	assert_withstood(state, attack_neighbour, flood_tokens);
+}
+
+#define HEAVY_SESSIONS 6u
+#define HEAVY_LANES 2u
+#define HEAVY_ROWS 16u /* of an entry, which is no prompt */
+
+struct heavy_lane {
+	struct coppice_lane *lane;
+	struct coppice_seq *seq;
+	uint64_t ticket;
+};
+
+static void heavy_go(struct heavy_lane *l)
+{
+	static const uint32_t ids[HEAVY_ROWS];
+	const struct coppice_decode_seq part = {.seq = l->seq, .ids = ids, .n_new = HEAVY_ROWS};
+	const struct coppice_decode decode = {.size = sizeof(decode), .seqs = &part, .n_seqs = 1};
+
+	if (l->ticket)
+		assert_int_equal(coppice_wait(l->lane, l->ticket, COPPICE_SECONDS(60)), 0);
+	assert_int_equal(coppice_seq_trim(l->seq, 0, NULL), 0);
+	assert_int_equal(coppice_decode(l->lane, &decode, &l->ticket), 0);
+}
+
+/* All that a pass may have, in one layer. */
+static int flood_one_layer(const struct harness *h, int said)
+{
+	static struct heavy_lane lanes[HEAVY_SESSIONS * HEAVY_LANES];
+	const uint32_t n = HEAVY_SESSIONS * HEAVY_LANES;
+	struct coppice_match match;
+
+	for (uint32_t i = 0; i < HEAVY_SESSIONS; i++) {
+		uint32_t model;
+		struct coppice *c = heavy_open(h->socket, &model);
+
+		for (uint32_t j = i * HEAVY_LANES; j < (i + 1) * HEAVY_LANES; j++) {
+			assert_int_equal(coppice_lane_new(c, &lanes[j].lane), 0);
+			assert_int_equal(coppice_seq_open(lanes[j].lane, model, &j, 1, 0,
+							  &lanes[j].seq, &match),
+					 0);
+			heavy_go(&lanes[j]);
+		}
+	}
+	attack_is_on(said);
+	for (uint32_t i = 0; attack_goes_on(); i = (i + 1) % n)
+		heavy_go(&lanes[i]);
+	return 0;
+}
+
+static void floods_of_tokens_of_one_heavy_layer(void **state)
+{
+	assert_withstood(state, attack_neighbour, flood_one_layer);
 }
 
 /* Opens and leaves, again and again: weights that are there, a program of them. */
@@ -137,6 +190,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(floods_of_tokens_and_prompts_of_programs),
+		cmocka_unit_test(floods_of_tokens_of_one_heavy_layer),
 		cmocka_unit_test(floods_of_programs),
 		cmocka_unit_test(loads_that_never_end),
 	};

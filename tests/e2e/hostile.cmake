@@ -32,6 +32,7 @@ if(TARGET coppiced AND TARGET coppice)
 	if(TARGET coppice_agent AND NOT COPPICE_SANITIZE)
 		coppice_test(NAME attack_program_test
 			SOURCES e2e/attack_program_test.c e2e/attack_fixture.c e2e/decode_fixture.c
+				e2e/heavy.c
 			LIBS e2e_fixtures coppice_model coppice coppice_proto
 			ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 120)
 		coppice_path(coppiced coppiced)
