@@ -14,6 +14,7 @@
 
 /* What is launched together. */
 struct fake_graph {
+	bool apart; /* one launch of what goes together otherwise */
 	bool stands, attends, finishes;
 	bool left; /* stands no more, and will say so */
 	struct device_stand stand;

@@ -4,7 +4,7 @@
  * The device is fake_stream.h's.
  */
 #include "fake_stream.h"
-#include "kernels/cuda/batch/batch_impl.h"
+#include "kernels/cuda/batch/batch_layers.h"
 #include "kernels/plan/plan.h"
 #include "oracle.h"
 
@@ -453,6 +453,62 @@ static void test_a_plan_made_ahead_is_for_all_rows_or_none(void **state)
 	plan_list_done(&list);
 }
 
+/* So many words of plans have gone up since then. */
+static uint32_t count_patches(uint32_t since)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = since; i < fake.end; i++)
+		n += fake.graphs[i % FAKE_GRAPHS].in.n_patches;
+	return n;
+}
+
+static void run_layers(struct decode *d, const struct backend_job *job, bool attends)
+{
+	struct batch_layers layers;
+	uint64_t id;
+
+	assert_int_equal(batch_layers_begin(&d->batch, job, 0, &layers), 0);
+	if (attends)
+		assert_int_equal(batch_layers_attend(&layers, 0), 0);
+	assert_int_equal(batch_layers_end(&layers, &id), 0);
+	await(d, id);
+}
+
+/* A program's run that ends before its layer's attention: the next one's has the same plan. */
+static void test_a_plan_is_brought_up_to_date_whoever_attends_by_it(void **state)
+{
+	struct decode *d = *state;
+	struct work_slice slice = {8, 0, 20}, slot = {8, 20, 1};
+	const struct work_node node = {WORK_NONE, 0, 20, 0, 1};
+	const struct work_query query = {.node = 0, .pos = 19, .n_rows = 1};
+	const struct work_tree tree = {&node, &slice, &query, 1, 1, 1};
+	struct backend_io io = {.q = 1 << 20, .o = 3 << 20, .slots = &slot, .n_slots = 1};
+	struct work_list list = {0};
+	struct backend_job job = {
+		.shape = &shape, .tree = &tree, .list = &list, .io = &io, .plan_id = 9};
+	struct plan_config config;
+	uint32_t since;
+
+	plan_config_init(&config, PLAN_AUTO, &shape, 132);
+	config.tile_rows = PLAN_DEVICE_ROWS;
+	assert_int_equal(plan_make(&config, &tree, &list), 0);
+	run_layers(d, &job, true);
+	for (; slot.first < 25; slot.first++) { /* into the next KV block */
+		list.rows[0].pos++;
+		assert_in_range(batch_advance(&d->batch, &job), 0, BACKEND_SOON);
+	}
+	slot.first--;
+	job.advanced = true;
+	since = fake.end;
+	run_layers(d, &job, false);
+	assert_true(count_patches(since) > 0);
+	since = fake.end;
+	run_layers(d, &job, true);
+	assert_int_equal(count_patches(since), 0);
+	plan_list_done(&list);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -473,6 +529,7 @@ int main(void)
 		TEST(test_copies_in_a_row_are_described),
 		TEST(test_tables_lie_in_what_is_counted_for_them),
 		TEST(test_any_steps_are_done_once),
+		TEST(test_a_plan_is_brought_up_to_date_whoever_attends_by_it),
 		cmocka_unit_test_setup_teardown(test_a_plan_made_ahead_is_for_all_rows_or_none,
 						setup, teardown),
 	};
