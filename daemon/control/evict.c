@@ -7,7 +7,7 @@
  */
 #include "evict.h"
 
-#include "daemon/base/log.h"
+#include "daemon/base/log_user.h"
 #include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/refuse.h"
 #include "daemon/sched/verbs/scheduler.h"
@@ -36,7 +36,8 @@ static void evict_answer(struct request *request)
 		request->again = true;
 		return;
 	}
-	log_info("session %" PRIu64 " evicts: %" PRIu64 " pages%s%s, and ends %" PRIu64 " pins",
+	log_user(request->session->peer.uid,
+		 "session %" PRIu64 " evicts: %" PRIu64 " pages%s%s, and ends %" PRIu64 " pins",
 		 request->session->id, call->n_gone_in_all, call->model[0] ? " of " : "",
 		 call->model, call->n_pins);
 	evict.n_pages = call->n_gone_in_all;

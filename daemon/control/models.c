@@ -5,7 +5,7 @@
  * The list says who they are and how their KV lies on devices: to a user, of those that sessions of
  * its own have open, and of these sessions alone.
  */
-#include "daemon/base/log.h"
+#include "daemon/base/log_user.h"
 #include "daemon/program/held_program.h"
 #include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/models.h"
@@ -90,8 +90,8 @@ void model_answer(struct request *request)
 
 	if (reply_failed(request))
 		return;
-	log_info("session %" PRIu64 " opens model %u: \"%s\"", request->session->id, call->model,
-		 call->name);
+	log_user(request->session->peer.uid, "session %" PRIu64 " opens model %u: \"%s\"",
+		 request->session->id, call->model, call->name);
 	model.model = call->model;
 	model.page_tokens = call->page_tokens;
 	model.page_bytes = call->page_bytes;

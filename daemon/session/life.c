@@ -10,6 +10,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/log.h"
+#include "daemon/base/log_user.h"
 #include "daemon/base/uid.h"
 #include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/sessions.h"
@@ -93,8 +94,8 @@ static void fills_stop(struct session *session)
 static void end_say(const struct session *session, const char *why)
 {
 	if (session->joined)
-		log_info("session %" PRIu64 " (%s, pid %d, uid %u) ends: %s", session->id,
-			 session->name, session->peer.pid, session->peer.uid, why);
+		log_user(session->peer.uid, "session %" PRIu64 " (%s, pid %d, uid %u) ends: %s",
+			 session->id, session->name, session->peer.pid, session->peer.uid, why);
 	else
 		log_debug("connection %" PRIu64 " (pid %d, uid %u) ends: %s", session->id,
 			  session->peer.pid, session->peer.uid, why);
@@ -307,7 +308,7 @@ void session_new(struct sessions *sessions, int fd, loop_callback on_packet)
 	session->privileged = uid_is_privileged(session->peer.uid);
 	if (r < 0 || sessions_are_crowded(sessions, session)) {
 		if (r < 0)
-			log_info("a connection is refused: %s", strerror(-r));
+			log_user(session->peer.uid, "a connection is refused: %s", strerror(-r));
 		session_free(session);
 		return;
 	}
@@ -339,8 +340,8 @@ void session_opened(struct session *session, struct sched_session *sched)
 		return;
 	}
 	session->state = SESSION_OPEN;
-	log_info("session %" PRIu64 " (%s, pid %d, uid %u) joins", session->id, session->name,
-		 session->peer.pid, session->peer.uid);
+	log_user(session->peer.uid, "session %" PRIu64 " (%s, pid %d, uid %u) joins", session->id,
+		 session->name, session->peer.pid, session->peer.uid);
 	session_receive(session);
 }
 

@@ -11,7 +11,7 @@
  */
 #include "share.h"
 
-#include "daemon/base/log.h"
+#include "daemon/base/log_user.h"
 #include "daemon/base/units.h"
 
 #include "kernels/arith.h"
@@ -76,7 +76,8 @@ static void free_idle(struct weights *idle)
 	struct ledger *ledger = idle->home->config.ledger;
 	uint64_t bytes = idle->content.bytes;
 
-	log_info("weights %" PRIu64 " of uid %u make room", idle->number, idle->domain);
+	log_user(idle->domain, "weights %" PRIu64 " of uid %u make room", idle->number,
+		 idle->domain);
 	weights_free(idle);
 	ledger_announce_no_more(ledger, LEDGER_WEIGHTS, bytes);
 }

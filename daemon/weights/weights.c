@@ -9,7 +9,7 @@
 #include "share.h"
 
 #include "daemon/base/clock.h"
-#include "daemon/base/log.h"
+#include "daemon/base/log_user.h"
 #include "daemon/base/units.h"
 
 #include <errno.h>
@@ -315,15 +315,15 @@ static void strip(struct weights *weights)
 static void say_end(const struct weights *weights)
 {
 	if (weights->same)
-		log_info("weights %" PRIu64 " of uid %u are weights %" PRIu64, weights->number,
-			 weights->domain, weights->same->number);
+		log_user(weights->domain, "weights %" PRIu64 " of uid %u are weights %" PRIu64,
+			 weights->number, weights->domain, weights->same->number);
 	else if (weights_state(weights) == WEIGHTS_READY)
-		log_info("weights %" PRIu64 " of uid %u: %u tensors, %s", weights->number,
-			 weights->domain, weights->content.n_tensors,
+		log_user(weights->domain, "weights %" PRIu64 " of uid %u: %u tensors, %s",
+			 weights->number, weights->domain, weights->content.n_tensors,
 			 units_size(weights->content.bytes, 0).text);
 	else
-		log_info("weights %" PRIu64 " of uid %u cannot be had: %s", weights->number,
-			 weights->domain, weights->why);
+		log_user(weights->domain, "weights %" PRIu64 " of uid %u cannot be had: %s",
+			 weights->number, weights->domain, weights->why);
 }
 
 void weights_load_over(struct weights *weights, pid_t pid)
