@@ -361,46 +361,42 @@ static void list_answer(struct request *request)
 	reply_send(request->session, &reply);
 }
 
-static bool has_open(const struct sched *s, const struct sched_session *session,
-		     const struct sched_model *model)
-{
-	for (uint32_t i = 0; i < s->core.config->max_models; i++) {
-		if (session->models[i] == model)
-			return true;
-	}
-	return false;
-}
-
 /* Root, the daemon's own user, the daemon itself. */
 static bool sees_all(const struct sched_request *rq)
 {
 	return rq->privileged || !rq->session;
 }
 
-/* How many sessions that the asker may know of have it open. */
-static uint32_t users_told(const struct sched *s, const struct sched_request *rq,
-			   const struct sched_model *model)
+static void tell_of_session(const struct sched *s, const struct sched_session *session)
 {
-	const struct sched_session *session;
-	uint32_t n = 0;
-
-	if (sees_all(rq))
-		return model->n_users;
-	LIST_FOREACH (session, &s->sessions, link) {
-		if (session->domain == rq->session->domain)
-			n += has_open(s, session, model);
-	}
-	return n;
+	for (uint32_t i = 0; i < s->core.config->max_models; i++)
+		if (session->models[i])
+			session->models[i]->n_told++;
 }
 
-static struct model_info model_info(const struct sched *s, const struct sched_model *model,
-				    uint32_t n_users)
+/* How many sessions that the asker may know of have each open: counted session by session, as
+ * looking through all sessions for each model takes as long as there are of both. */
+static void count_told(const struct sched *s, const struct sched_request *rq)
+{
+	const struct sched_session *session;
+	struct sched_model *model;
+
+	LIST_FOREACH (model, &s->models, link)
+		model->n_told = sees_all(rq) ? model->n_users : 0;
+	if (sees_all(rq))
+		return;
+	LIST_FOREACH (session, &s->sessions, link)
+		if (session->domain == rq->session->domain)
+			tell_of_session(s, session);
+}
+
+static struct model_info model_info(const struct sched *s, const struct sched_model *model)
 {
 	struct model_info info = {.shape = model->shape,
 				  .first_kv_head = model->heads.first,
 				  .all_kv_heads = model->heads.all,
 				  .page_bytes = model->page_bytes,
-				  .n_users = n_users,
+				  .n_users = model->n_told,
 				  .n_devices = s->core.config->n_devices ? s->core.config->n_devices
 									 : 1};
 
@@ -415,26 +411,26 @@ static int list_serve(struct sched *s, struct sched_request *rq)
 	struct models_page *page = rq->room;
 	const struct sched_model *model;
 	uint64_t index = 0, first = page->cursor;
-	uint32_t n_users;
 
+	count_told(s, rq);
 	page->n = 0;
 	page->cursor = 0;
 	LIST_FOREACH (model, &s->models, link) {
 		if (index++ < first)
 			continue;
-		n_users = users_told(s, rq, model);
-		if (n_users == 0 && !sees_all(rq))
+		if (model->n_told == 0 && !sees_all(rq))
 			continue;
 		if (page->n == MODELS_PAGE) {
 			page->cursor = index - 1;
 			break;
 		}
-		page->infos[page->n++] = model_info(s, model, n_users);
+		page->infos[page->n++] = model_info(s, model);
 	}
 	return 0;
 }
 
 const struct verb verb_models = {.begin = list_begin,
 				 .serve = list_serve,
+				 .large = true,
 				 .beside = beside_pass,
 				 .answer = list_answer};
