@@ -221,5 +221,6 @@ static void pins_answer(struct request *request)
 
 const struct verb verb_pins = {.begin = pins_begin,
 			       .serve = pins_serve,
+			       .large = true,
 			       .beside = beside_pass,
 			       .answer = pins_answer};

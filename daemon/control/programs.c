@@ -250,4 +250,5 @@ const struct verb verb_program_new = {.begin = new_begin,
 				      .serve = new_serve,
 				      .beside = new_may_go,
 				      .slow = true,
+				      .large = true,
 				      .answer = new_answer};

@@ -96,5 +96,6 @@ static int tree_serve(struct sched *s, struct sched_request *rq)
 
 const struct verb verb_tree = {.begin = tree_begin,
 			       .serve = tree_serve,
+			       .large = true,
 			       .beside = beside_pass,
 			       .answer = tree_answer};

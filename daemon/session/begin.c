@@ -20,17 +20,25 @@ struct begun {
 	alignas(max_align_t) unsigned char room[];
 };
 
+static bool may_begin(struct session *s, uint64_t id, const struct verb *verb)
+{
+	bool is_full = s->n_requests >= REQUEST_MAX_PER_SESSION;
+
+	if (!is_full && !(verb->large && s->n_large >= REQUEST_MAX_LARGE))
+		return true;
+	reply_error(s, id, -EBUSY, NULL,
+		    "%u requests %sof this session are under way already: wait for one.",
+		    is_full ? s->n_requests : s->n_large, is_full ? "" : "for lists or programs ");
+	return false;
+}
+
 struct request *request_begin(struct session *s, uint64_t id, const struct verb *verb,
 			      size_t room_bytes)
 {
 	struct begun *begun;
 
-	if (s->n_requests >= REQUEST_MAX_PER_SESSION) {
-		reply_error(s, id, -EBUSY, NULL,
-			    "%u requests of this session are under way already: wait for one.",
-			    s->n_requests);
+	if (!may_begin(s, id, verb))
 		return NULL;
-	}
 	begun = calloc(1, sizeof(*begun) + room_bytes);
 	if (!begun) {
 		reply_error(s, id, -ENOMEM, NULL, "The daemon is out of memory.");
@@ -40,6 +48,7 @@ struct request *request_begin(struct session *s, uint64_t id, const struct verb 
 	begun->request.sched.id = id;
 	begun->request.sched.room = begun->room;
 	begun->request.on_heap = true;
+	s->n_large += verb->large;
 	return &begun->request;
 }
 

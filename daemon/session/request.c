@@ -2,7 +2,7 @@
  * request.c - a request before it is posted.
  *
  * A session counts its requests under way, so that it is not freed while the scheduler has one, and
- * those of them that carry descriptors.
+ * those of them that carry descriptors, or take much memory.
  */
 #include "request.h"
 
@@ -39,6 +39,8 @@ void request_free(struct request *request)
 	}
 	if (request->n_fds)
 		request->session->n_carriers--;
+	if (request->session && request->verb->large)
+		request->session->n_large--;
 	free(request);
 }
 

@@ -17,6 +17,9 @@ struct sessions;
 
 /* At most so many of a session at a time; more are refused with -EBUSY. */
 #define REQUEST_MAX_PER_SESSION 64u
+/* The same of those that have tens of KiB of the heap until they are answered: pages of lists,
+ * programs. */
+#define REQUEST_MAX_LARGE 4u
 
 /* Something that is asked of the scheduler: by a client, or by the daemon itself. */
 struct verb {
@@ -28,6 +31,7 @@ struct verb {
 	/* Drivers take their time over memory, a millisecond or more: one such request between
 	 * two batches. */
 	bool slow;
+	bool large; /* REQUEST_MAX_LARGE */
 	/* The same: is it one that may be served while a pass is under way? NULL: none is. */
 	sched_beside beside;
 	/* The loop's thread: served, sched.code and the room's answer hold. Must not free the

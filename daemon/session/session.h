@@ -61,6 +61,7 @@ struct session {
 	struct session_ending *end; /* owned: the end cannot fail for want of memory */
 	bool end_posted; /* and not back */
 	uint32_t n_requests; /* posted, not over */
+	uint32_t n_large; /* of all its requests: those whose verb is large */
 	uint32_t n_carriers; /* of all its requests: those that carry descriptors */
 	uint32_t n_shm_fds; /* descriptors of its lanes, and of memory that is not sealed */
 	struct unread unread; /* of its answers */

@@ -1,9 +1,11 @@
 /*
  * reply_test.c - answers that the kernel does not take: whose fault it is, and what becomes of the
- * session. The linker puts a sendmsg around the system's that fails when it is told to.
+ * session; how many large ones a session may have made at a time. The linker puts a sendmsg around
+ * the system's that fails when it is told to.
  */
 #include "daemon/control/arenas.h"
 #include "daemon/control/verbs.h"
+#include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
 #include "daemon/session/request.h"
 #include "daemon/session/session.h"
@@ -139,6 +141,45 @@ static void test_an_ending_session_is_sent_nothing(void **state)
 	assert_int_equal(recv(f->theirs, &byte, 1, MSG_DONTWAIT), -1);
 }
 
+static int code_of_reply(struct fixture *f)
+{
+	uint8_t packet[1024];
+	ssize_t n = recv(f->theirs, packet, sizeof(packet), MSG_DONTWAIT);
+	Coppice__Reply *reply;
+	int code;
+
+	assert_true(n > 0);
+	reply = coppice__reply__unpack(NULL, (size_t)n, packet);
+	assert_non_null(reply);
+	code = reply->code;
+	coppice__reply__free_unpacked(reply, NULL);
+	return code;
+}
+
+/* Each has tens of KiB of the daemon's heap until it is answered. */
+static void test_a_session_has_few_large_requests_at_a_time(void **state)
+{
+	const struct verb *const verbs[] = {&verb_tree, &verb_pins, &verb_models,
+					    &verb_program_new};
+	struct fixture *f = *state;
+	struct request *requests[REQUEST_MAX_LARGE];
+
+	for (uint32_t i = 0; i < REQUEST_MAX_LARGE; i++) {
+		requests[i] = request_begin(&f->session, i, verbs[i], 1000);
+		assert_non_null(requests[i]);
+	}
+	for (uint32_t i = 0; i < REQUEST_MAX_LARGE; i++) {
+		assert_null(request_begin(&f->session, i, verbs[i], 1000));
+		assert_int_equal(code_of_reply(f), -EBUSY);
+	}
+	request_free(request_begin(&f->session, 1, &verb_sessions, 8));
+	request_free(requests[0]);
+	requests[0] = request_begin(&f->session, 1, &verb_tree, 1000);
+	assert_non_null(requests[0]);
+	for (uint32_t i = 0; i < REQUEST_MAX_LARGE; i++)
+		request_free(requests[i]);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -149,6 +190,7 @@ int main(void)
 		TEST(test_who_does_not_read_or_is_gone_is_cut_off_with_descriptors_too),
 		TEST(test_a_device_arena_that_cannot_go_is_freed_when_arenas_may),
 		TEST(test_an_ending_session_is_sent_nothing),
+		TEST(test_a_session_has_few_large_requests_at_a_time),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
