@@ -194,7 +194,7 @@ static void new_begin(struct session *s, uint64_t id, const void *message)
 
 /* ---- serve ---------------------------------------------------------------------------------- */
 
-/* The model is new: from now on it has the program. */
+/* The model is new: from now on it has the program. -EAGAIN: not yet. */
 static int give_program(struct sched *s, struct sched_request *rq, struct sched_model *model)
 {
 	struct program_call *call = rq->room;
@@ -206,6 +206,8 @@ static int give_program(struct sched *s, struct sched_request *rq, struct sched_
 
 	held->program.shape = model->shape;
 	r = held_program_begin(held, &with, why);
+	if (r == -EAGAIN)
+		return r;
 	if (r < 0)
 		return refuse(rq, r, NULL, "%s", why);
 	model->program = held;
@@ -228,7 +230,7 @@ static int new_serve(struct sched *s, struct sched_request *rq)
 	if (r == 0 && held_program_prepare(model->program, s->core.ops, s->core.backend))
 		return SCHED_AGAIN;
 	model_settle(s, model);
-	return r;
+	return r == -EAGAIN ? SCHED_AGAIN : r;
 }
 
 /* Nothing is made of one that others have. */

@@ -33,8 +33,8 @@ struct held_backend {
 	uint32_t max_token_ms; /* a program that is modelled to take longer is refused */
 };
 
-/* The backend's part of it. 0; -ENOMEM, -EOPNOTSUPP, -E2BIG, -EDQUOT, -ENOSPC and a sentence,
- * nothing changed. Blocks. */
+/* The backend's part of it. 0; -ENOMEM, -EOPNOTSUPP, -E2BIG, -EDQUOT, -ENOSPC and a sentence;
+ * -EAGAIN: its room is being made, ask again; then nothing is changed. Blocks. */
 MUST_CHECK int held_program_begin(struct held_program *held, const struct held_backend *with,
 				  char why[PROGRAM_WHY_BYTES]);
 /* Makes its runs ready for a few of their sizes: some milliseconds. False: there is nothing left to

@@ -12,6 +12,7 @@
 #include "share.h"
 
 #include "daemon/base/log_user.h"
+#include "daemon/base/threads.h"
 #include "daemon/base/units.h"
 
 #include "kernels/arith.h"
@@ -20,6 +21,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define IDLE_MAX 32u /* of a domain that nobody refers to: each is looked at under the lock */
 
@@ -82,16 +84,91 @@ static void free_idle(struct weights *idle)
 	ledger_announce_no_more(ledger, LEDGER_WEIGHTS, bytes);
 }
 
-static bool free_oldest(struct weights_table *table)
+static void free_list(struct weights_list *go)
 {
+	struct weights *idle;
+
+	while ((idle = TAILQ_FIRST(go))) {
+		TAILQ_REMOVE(go, idle, link);
+		free_idle(idle);
+	}
+}
+
+/* What goes beside who asks for its room, which the table awaits. */
+struct going {
+	struct weights_table *table;
+	struct weights_list list;
+};
+
+static void *go_main(void *arg)
+{
+	struct going *going = arg;
+	struct weights_table *table = going->table;
+
+	pthread_setname_np(pthread_self(), "coppice-free");
+	free_list(&going->list);
+	free(going);
+	pthread_mutex_lock(&table->lock);
+	table->n_loads--;
+	pthread_cond_signal(&table->over);
+	pthread_mutex_unlock(&table->lock);
+	return NULL;
+}
+
+static int go_start(struct weights_table *table, struct weights_list *go)
+{
+	struct going *going = malloc(sizeof(*going));
+	pthread_t thread;
+
+	if (!going)
+		return -ENOMEM;
+	going->table = table;
+	TAILQ_INIT(&going->list);
+	TAILQ_CONCAT(&going->list, go, link);
+	int r = threads_start(&thread, go_main, going);
+
+	if (r == 0) {
+		pthread_detach(thread);
+		return 0;
+	}
+	TAILQ_CONCAT(go, &going->list, link);
+	free(going);
+	return r;
+}
+
+/* To give gigabytes back takes a while, for which the scheduler is not to wait. */
+static void free_beside(struct weights_table *table, struct weights_list *go)
+{
+	if (TAILQ_EMPTY(go))
+		return;
+	pthread_mutex_lock(&table->lock);
+	table->n_loads++;
+	pthread_mutex_unlock(&table->lock);
+	if (go_start(table, go) == 0)
+		return;
+	free_list(go);
+	pthread_mutex_lock(&table->lock);
+	table->n_loads--;
+	pthread_cond_signal(&table->over);
+	pthread_mutex_unlock(&table->lock);
+}
+
+static bool free_oldest(struct weights_table *table, bool beside)
+{
+	struct weights_list go = TAILQ_HEAD_INITIALIZER(go);
 	struct weights *idle;
 
 	pthread_mutex_lock(&table->lock);
 	idle = idle_take(table, NULL);
 	pthread_mutex_unlock(&table->lock);
-	if (idle)
-		free_idle(idle);
-	return idle != NULL;
+	if (!idle)
+		return false;
+	TAILQ_INSERT_TAIL(&go, idle, link);
+	if (beside)
+		free_beside(table, &go);
+	else
+		free_list(&go);
+	return true;
 }
 
 /* Nobody wants them any more, or the table is to end. */
@@ -100,6 +177,18 @@ static bool wait_is_over(const void *ctx)
 	const struct weights *weights = ctx;
 
 	return atomic_load(&weights->cancelled) || atomic_load(&weights->home->ending);
+}
+
+/* Who does not wait asks again while there is something on its way back. */
+static int take_or_begin(const struct weights *weights, uint64_t bytes)
+{
+	struct ledger *ledger = weights->home->config.ledger;
+	/* what came back by then is seen by who takes */
+	bool soon = ledger && atomic_load(&ledger->announced[LEDGER_WEIGHTS]) > 0;
+
+	if (ledger_take(ledger, LEDGER_WEIGHTS, bytes) == 0)
+		return 0;
+	return soon || free_oldest(weights->home, true) ? -EAGAIN : -ENOBUFS;
 }
 
 /* What is on its way back is waited for, where it makes the room, before anything goes for it.
@@ -111,24 +200,25 @@ static int take_of_ledger(const struct weights *weights, uint64_t bytes,
 
 	if (!ledger_holds_weights(ledger, bytes))
 		return -ENOBUFS;
+	if (!wait)
+		return take_or_begin(weights, bytes);
 	while (ledger_take(ledger, LEDGER_WEIGHTS, bytes) < 0) {
-		if (wait && ledger_await(ledger, bytes, wait))
+		if (ledger_await(ledger, bytes, wait))
 			continue;
-		if (wait && wait_is_over(weights))
+		if (wait_is_over(weights))
 			return -ECANCELED;
-		if (!free_oldest(weights->home))
+		if (!free_oldest(weights->home, false))
 			return -ENOBUFS;
 	}
 	return 0;
 }
 
-/* Books so much of the table's in *booking. */
+/* Books so much of the table's in *booking. beside: who asks does not wait for what goes. */
 static int book_of_table(struct weights *weights, enum weights_kind kind, uint64_t bytes,
-			 uint64_t *booking)
+			 uint64_t *booking, bool beside)
 {
 	struct weights_table *table = weights->home;
 	struct weights_list go = TAILQ_HEAD_INITIALIZER(go);
-	struct weights *idle;
 	int r;
 
 	pthread_mutex_lock(&table->lock);
@@ -136,19 +226,20 @@ static int book_of_table(struct weights *weights, enum weights_kind kind, uint64
 	if (r == 0)
 		*booking += bytes;
 	pthread_mutex_unlock(&table->lock);
-	while ((idle = TAILQ_FIRST(&go))) {
-		TAILQ_REMOVE(&go, idle, link);
-		free_idle(idle);
-	}
+	if (beside)
+		free_beside(table, &go);
+	else
+		free_list(&go);
 	return r;
 }
 
-/* And of the ledger. wait: for what others give back; NULL: not. */
+/* And of the ledger. wait: for what others give back; NULL: not, then -EAGAIN where there is
+ * some. */
 static int book(struct weights *weights, uint64_t bytes, uint64_t *booking,
 		const struct ledger_wait *wait)
 {
 	struct weights_table *table = weights->home;
-	int r = book_of_table(weights, WEIGHTS_MEMORY, bytes, booking);
+	int r = book_of_table(weights, WEIGHTS_MEMORY, bytes, booking, !wait);
 
 	if (r < 0)
 		return r;
@@ -209,7 +300,7 @@ int weights_take_names(struct weights *weights, uint64_t bytes)
 {
 	static const char what[] = "The names of their tensors take";
 	const struct weights_max *max = &weights->home->config.names;
-	int r = book_of_table(weights, WEIGHTS_NAMES, bytes, &weights->content.names_bytes);
+	int r = book_of_table(weights, WEIGHTS_NAMES, bytes, &weights->content.names_bytes, false);
 
 	if (r == -EUSERS)
 		return refuse_as_others(max, what, bytes, "weight_names", weights->why);
@@ -275,7 +366,9 @@ int weights_take_scratch(struct weights *weights, uint64_t bytes, char why[WEIGH
 	/* the scheduler asks, which is who gives */
 	int r = book(weights, bytes, &weights->scratch_bytes, NULL);
 
-	return r < 0 ? refuse(weights, "The program's scratch takes", bytes, r, why) : 0;
+	if (r == -EAGAIN || r == 0)
+		return r;
+	return refuse(weights, "The program's scratch takes", bytes, r, why);
 }
 
 void weights_give_scratch(struct weights *weights, uint64_t bytes)

@@ -120,7 +120,7 @@ struct weights *weights_real(struct weights *weights);
 struct weights *weights_ready(struct weights *weights);
 
 /* A program of theirs takes so much memory, which counts as theirs. 0; -EDQUOT, -ENOSPC and a
- * sentence. Frees what makes room. */
+ * sentence; -EAGAIN: what makes room is being freed, ask again. Does not wait for it. */
 MUST_CHECK int weights_take_scratch(struct weights *weights, uint64_t bytes,
 				    char why[WEIGHTS_WHY_BYTES]);
 void weights_give_scratch(struct weights *weights, uint64_t bytes);

@@ -106,6 +106,47 @@ static void what_programs_take_counts(void **state)
 	fixture_ledger = NULL;
 }
 
+/* Bob's idle weights go for Alice's program: whoever asks has not to give gigabytes back. Returns
+ * how often she had to ask. */
+static uint32_t asks_for_scratch(uint64_t table_bytes)
+{
+	struct weights_table *table = fixture_table_of(fixture_coppiced, table_bytes, 30000);
+	struct weights *a = fixture_load(table, ALICE, fixture_file_of("a", 100));
+	struct weights *b = fixture_load(table, BOB, fixture_file_of("b", 90));
+	char why[WEIGHTS_WHY_BYTES];
+	uint32_t n = 1;
+	int r;
+
+	fixture_expect_ready(a);
+	fixture_expect_ready(b);
+	fixture_leave(b);
+	fixture_freed_by = pthread_self();
+	while ((r = weights_take_scratch(a, 80 * KIB, why)) == -EAGAIN) {
+		fixture_moment();
+		n++;
+	}
+	assert_int_equal(r, 0);
+	weights_table_end_loads(table);
+	assert_int_equal(fixture_n_memories, 1);
+	assert_false(pthread_equal(fixture_freed_by, pthread_self()));
+	weights_give_scratch(a, 80 * KIB);
+	weights_unref(a);
+	weights_table_free(table);
+	return n;
+}
+
+static void who_asks_for_a_program_frees_nothing(void **state)
+{
+	struct ledger ledger = {.max_bytes = 256 * KIB};
+
+	(void)state;
+	assert_int_equal(asks_for_scratch(256 * KIB), 1);
+	fixture_ledger = &ledger;
+	assert_true(asks_for_scratch(300 * KIB) > 1);
+	assert_int_equal(ledger.all_bytes, 0);
+	fixture_ledger = NULL;
+}
+
 static const struct work_shape shape = {.n_layers = 1,
 					.n_q_heads = 1,
 					.n_kv_heads = 1,
@@ -321,6 +362,7 @@ static int run(void)
 		cmocka_unit_test(weights_leave_the_pools_last_to_newcomers),
 		cmocka_unit_test(weights_are_not_given_what_kv_has),
 		cmocka_unit_test(what_programs_take_counts),
+		cmocka_unit_test(who_asks_for_a_program_frees_nothing),
 		cmocka_unit_test(kv_is_not_given_what_weights_have),
 		cmocka_unit_test(of_what_weights_leave_newcomers_get_a_part),
 		cmocka_unit_test(kv_that_nobody_uses_makes_room_for_weights),

@@ -23,6 +23,7 @@ static char folder[] = "/tmp/coppice-weights-XXXXXX";
 /* ---- a backend of which only weights are asked ---------------------------------------------- */
 
 _Atomic int fixture_n_memories, fixture_lend;
+_Atomic pthread_t fixture_freed_by;
 struct ledger *fixture_ledger;
 uint64_t fixture_grain = 1, fixture_least_rate, fixture_names_bytes = 64 * MIB;
 uint32_t fixture_max_load_s;
@@ -50,6 +51,7 @@ static int memory_put(struct backend *b, struct backend_weights *weights, uint64
 static void memory_free(struct backend *b, struct backend_weights *weights)
 {
 	(void)b;
+	fixture_freed_by = pthread_self();
 	fixture_n_memories -= weights != NULL;
 	free(weights);
 }

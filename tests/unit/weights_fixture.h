@@ -31,6 +31,7 @@ extern uint64_t fixture_names_bytes;
 extern struct ledger *fixture_ledger; /* of tables to come; NULL: none */
 /* How lending goes; below 0: it fails so. */
 extern _Atomic int fixture_lend;
+extern _Atomic pthread_t fixture_freed_by; /* who has given the last one back */
 extern _Atomic int fixture_n_memories; /* that the backend has given and not got back */
 
 /* A file of three tensors, one of a type that programs do not take. */
