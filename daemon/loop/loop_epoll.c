@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #define N_EVENTS 64
-#define ACCEPTS_A_TURN 16u
 
 struct epoll {
 	struct loop loop; /* first */
@@ -88,16 +87,12 @@ static bool is_passing(int error)
 
 static void ready_accept(struct epoll *e, struct loop_op *op)
 {
-	for (uint32_t n = 0; n < ACCEPTS_A_TURN && !op->cancelled; n++) {
-		int fd = accept4(op->fd, NULL, NULL, SOCK_CLOEXEC);
+	int fd = accept4(op->fd, NULL, NULL, SOCK_CLOEXEC);
 
-		if (fd < 0) {
-			if (!is_passing(errno))
-				finish(e, op, -errno);
-			return;
-		}
+	if (fd >= 0)
 		op->callback(op, fd);
-	}
+	else if (!is_passing(errno))
+		finish(e, op, -errno);
 }
 
 static void ready_recvmsg(struct epoll *e, struct loop_op *op)

@@ -1,10 +1,11 @@
 /*
  * loop_uring.c - operations as submissions; the operation's address is its user data.
  *
- * Accept is multishot. Poll and timers are single shots armed again after each result, which makes
- * them level triggered. A cancellation is a submission of its own, with user data 0, and its
- * completion is ignored: the cancelled operation completes by itself, and only that ends it.
- * Submissions are taken in order, so a cancellation that comes too late cannot hit another
+ * Accept, poll and timers are single shots armed again after each result, which makes them level
+ * triggered, and takes one connection a turn: a multishot would have all that wait at the door
+ * before the next packet of who is in. A cancellation is a submission of its own, with user data 0,
+ * and its completion is ignored: the cancelled operation completes by itself, and only that ends
+ * it. Submissions are taken in order, so a cancellation that comes too late cannot hit another
  * operation that was started at the same address afterwards.
  */
 #include "loop_uring.h"
@@ -34,7 +35,7 @@ static void prepare(struct io_uring_sqe *sqe, struct loop_op *op)
 {
 	switch (op->kind) {
 	case LOOP_ACCEPT:
-		io_uring_prep_multishot_accept(sqe, op->fd, NULL, NULL, SOCK_CLOEXEC);
+		io_uring_prep_accept(sqe, op->fd, NULL, NULL, SOCK_CLOEXEC);
 		break;
 	case LOOP_RECVMSG:
 		io_uring_prep_recvmsg(sqe, op->fd, op->msg, MSG_CMSG_CLOEXEC);

@@ -73,6 +73,53 @@ static void accept_takes_every_connection(void **state)
 	close(fd);
 }
 
+#define KNOCKS 12
+
+struct door {
+	struct probe accepts;
+	struct loop_op turn;
+	unsigned n_seen, most; /* accepted, by the last turn, and in one */
+};
+
+static void on_turn(struct loop_op *op, int result)
+{
+	struct door *door = op->user;
+	unsigned n = door->accepts.n - door->n_seen;
+
+	assert_int_equal(result, 0);
+	door->most = n > door->most ? n : door->most;
+	door->n_seen = door->accepts.n;
+	if (door->n_seen < KNOCKS)
+		loop_soon(door->accepts.context->loop, op);
+	else
+		loop_stop(door->accepts.context->loop);
+}
+
+static void of_all_who_wait_to_be_accepted_one_is_in_a_turn(void **state)
+{
+	struct context *context = *state;
+	struct door door = {.accepts = loop_probe(context, 0),
+			    .turn = {.callback = on_turn, .user = &door}};
+	struct sockaddr_un name;
+	socklen_t bytes;
+	int fd = listener(&name, &bytes), clients[KNOCKS];
+
+	for (int i = 0; i < KNOCKS; i++)
+		clients[i] = dial(&name, bytes);
+	loop_accept(context->loop, loop_probe_op(&door.accepts), fd);
+	loop_soon(context->loop, &door.turn);
+	loop_run_out(context);
+	assert_int_equal(door.most, 1);
+	for (int i = 0; i < KNOCKS; i++) {
+		close(door.accepts.results[i]);
+		close(clients[i]);
+	}
+	door.accepts.stop_after = KNOCKS + 1;
+	loop_cancel(context->loop, &door.accepts.op);
+	loop_run_out(context);
+	close(fd);
+}
+
 static void accept_ends_when_descriptors_run_out(void **state)
 {
 	struct context *context = *state;
@@ -535,6 +582,7 @@ static bool has_uring(void)
 #define CASES(kind) \
 	{ \
 		CASE(kind, accept_takes_every_connection), \
+			CASE(kind, of_all_who_wait_to_be_accepted_one_is_in_a_turn), \
 			CASE(kind, accept_ends_when_descriptors_run_out), \
 			CASE(kind, recvmsg_takes_one_packet_and_ends), \
 			CASE(kind, recvmsg_says_when_a_packet_was_cut), \
