@@ -20,6 +20,8 @@ if(TARGET coppice_daemon)
 	target_link_options(weights_verbs_test PRIVATE -Wl,--wrap=weights_real)
 	coppice_test(NAME loop_test SOURCES unit/loop_test.c unit/loop_fixture.c
 		LIBS coppice_daemon LABELS unit)
+	coppice_test(NAME loop_turns_test SOURCES unit/loop_turns_test.c unit/loop_fixture.c
+		LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME loop_uring_test SOURCES unit/loop_uring_test.c unit/loop_fixture.c
 		LIBS coppice_daemon LABELS unit)
 	target_link_options(loop_uring_test PRIVATE -Wl,--wrap=io_uring_submit_and_wait)

@@ -4,9 +4,21 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
+
+bool loop_has_uring(void)
+{
+	struct loop *loop;
+
+	if (loop_new("io_uring", &loop) < 0)
+		return false;
+	loop_free(loop);
+	return true;
+}
 
 static void on_alarm(struct loop_op *op, int result)
 {
@@ -89,4 +101,26 @@ uint64_t loop_now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+int loop_listener(struct sockaddr_un *ret_name, socklen_t *ret_bytes)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof(sa_family_t)), 0);
+	assert_int_equal(listen(fd, 16), 0);
+	*ret_bytes = sizeof(*ret_name);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)ret_name, ret_bytes), 0);
+	return fd;
+}
+
+int loop_dial(const struct sockaddr_un *name, socklen_t bytes)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (const struct sockaddr *)name, bytes), 0);
+	return fd;
 }

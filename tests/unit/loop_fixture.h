@@ -7,6 +7,8 @@
 
 #include "daemon/loop/loop_new.h"
 
+#include <sys/un.h>
+
 #define MS UINT64_C(1000000)
 
 struct context {
@@ -24,6 +26,8 @@ struct probe {
 	void (*also)(struct probe *probe);
 };
 
+/* Does the kernel let this process have one? */
+bool loop_has_uring(void);
 int loop_setup_uring(void **state);
 int loop_setup_epoll(void **state);
 int loop_teardown(void **state);
@@ -34,5 +38,8 @@ struct probe loop_probe(struct context *context, unsigned stop_after);
 struct loop_op *loop_probe_op(struct probe *probe);
 void loop_run_out(struct context *context);
 uint64_t loop_now_ns(void);
+/* A listening socket under an abstract name that the kernel chooses, and one connected to it. */
+int loop_listener(struct sockaddr_un *ret_name, socklen_t *ret_bytes);
+int loop_dial(const struct sockaddr_un *name, socklen_t bytes);
 
 #endif

@@ -23,40 +23,17 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-/* A listening socket under an abstract name that the kernel chooses. */
-static int listener(struct sockaddr_un *ret_name, socklen_t *ret_bytes)
-{
-	struct sockaddr_un name = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-
-	assert_true(fd >= 0);
-	assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof(sa_family_t)), 0);
-	assert_int_equal(listen(fd, 16), 0);
-	*ret_bytes = sizeof(*ret_name);
-	assert_int_equal(getsockname(fd, (struct sockaddr *)ret_name, ret_bytes), 0);
-	return fd;
-}
-
-static int dial(const struct sockaddr_un *name, socklen_t bytes)
-{
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-	assert_true(fd >= 0);
-	assert_int_equal(connect(fd, (const struct sockaddr *)name, bytes), 0);
-	return fd;
-}
-
 static void accept_takes_every_connection(void **state)
 {
 	struct context *context = *state;
 	struct probe probe = loop_probe(context, 5);
 	struct sockaddr_un name;
 	socklen_t bytes;
-	int fd = listener(&name, &bytes), clients[5];
+	int fd = loop_listener(&name, &bytes), clients[5];
 
 	loop_accept(context->loop, loop_probe_op(&probe), fd);
 	for (int i = 0; i < 5; i++)
-		clients[i] = dial(&name, bytes);
+		clients[i] = loop_dial(&name, bytes);
 	loop_run_out(context);
 	for (int i = 0; i < 5; i++) {
 		assert_true(probe.results[i] >= 0);
@@ -73,53 +50,6 @@ static void accept_takes_every_connection(void **state)
 	close(fd);
 }
 
-#define KNOCKS 12
-
-struct door {
-	struct probe accepts;
-	struct loop_op turn;
-	unsigned n_seen, most; /* accepted, by the last turn, and in one */
-};
-
-static void on_turn(struct loop_op *op, int result)
-{
-	struct door *door = op->user;
-	unsigned n = door->accepts.n - door->n_seen;
-
-	assert_int_equal(result, 0);
-	door->most = n > door->most ? n : door->most;
-	door->n_seen = door->accepts.n;
-	if (door->n_seen < KNOCKS)
-		loop_soon(door->accepts.context->loop, op);
-	else
-		loop_stop(door->accepts.context->loop);
-}
-
-static void of_all_who_wait_to_be_accepted_one_is_in_a_turn(void **state)
-{
-	struct context *context = *state;
-	struct door door = {.accepts = loop_probe(context, 0),
-			    .turn = {.callback = on_turn, .user = &door}};
-	struct sockaddr_un name;
-	socklen_t bytes;
-	int fd = listener(&name, &bytes), clients[KNOCKS];
-
-	for (int i = 0; i < KNOCKS; i++)
-		clients[i] = dial(&name, bytes);
-	loop_accept(context->loop, loop_probe_op(&door.accepts), fd);
-	loop_soon(context->loop, &door.turn);
-	loop_run_out(context);
-	assert_int_equal(door.most, 1);
-	for (int i = 0; i < KNOCKS; i++) {
-		close(door.accepts.results[i]);
-		close(clients[i]);
-	}
-	door.accepts.stop_after = KNOCKS + 1;
-	loop_cancel(context->loop, &door.accepts.op);
-	loop_run_out(context);
-	close(fd);
-}
-
 static void accept_ends_when_descriptors_run_out(void **state)
 {
 	struct context *context = *state;
@@ -127,7 +57,7 @@ static void accept_ends_when_descriptors_run_out(void **state)
 	struct rlimit saved, none;
 	struct sockaddr_un name;
 	socklen_t bytes;
-	int fd = listener(&name, &bytes), client = dial(&name, bytes);
+	int fd = loop_listener(&name, &bytes), client = loop_dial(&name, bytes);
 
 	loop_timer(context->loop, loop_probe_op(&tick), 0, 0);
 	loop_run_out(context); /* what the loop itself needs it has now */
@@ -523,36 +453,6 @@ static void soon_is_the_next_turn(void **state)
 	loop_run_out(context);
 }
 
-/* It never has a turn for itself: others' events are seen in between. */
-static void start_again(struct probe *probe)
-{
-	if (probe->n < probe->stop_after)
-		loop_soon(probe->context->loop, &probe->op);
-}
-
-static void what_is_soon_again_and_again_keeps_no_event_waiting(void **state)
-{
-	struct context *context = *state;
-	struct probe again = loop_probe(context, 60), seen = loop_probe(context, 1);
-	int fd = eventfd(1, EFD_CLOEXEC);
-
-	again.also = start_again;
-	loop_poll(context->loop, loop_probe_op(&seen), fd, POLLIN);
-	loop_soon(context->loop, loop_probe_op(&again));
-	loop_run_out(context);
-	assert_int_equal(seen.n, 1);
-	assert_true(again.n < 10);
-	loop_cancel(context->loop, &seen.op);
-	loop_cancel(context->loop, &again.op);
-	again.also = NULL;
-	again.stop_after = again.n + 1;
-	loop_run_out(context);
-	seen.stop_after = seen.n + 1;
-	if (seen.op.live)
-		loop_run_out(context);
-	close(fd);
-}
-
 static void loops_have_names(void **state)
 {
 	struct loop *loop;
@@ -568,21 +468,10 @@ static void loops_have_names(void **state)
 	loop_free(NULL);
 }
 
-static bool has_uring(void)
-{
-	struct loop *loop;
-
-	if (loop_new("io_uring", &loop) < 0)
-		return false;
-	loop_free(loop);
-	return true;
-}
-
 #define CASE(kind, name) cmocka_unit_test_setup_teardown(name, loop_setup_##kind, loop_teardown)
 #define CASES(kind) \
 	{ \
 		CASE(kind, accept_takes_every_connection), \
-			CASE(kind, of_all_who_wait_to_be_accepted_one_is_in_a_turn), \
 			CASE(kind, accept_ends_when_descriptors_run_out), \
 			CASE(kind, recvmsg_takes_one_packet_and_ends), \
 			CASE(kind, recvmsg_says_when_a_packet_was_cut), \
@@ -597,7 +486,6 @@ static bool has_uring(void)
 			CASE(kind, a_timer_fires_once_and_not_early), \
 			CASE(kind, a_periodic_timer_goes_on_until_cancelled), \
 			CASE(kind, a_timer_of_no_time_fires), CASE(kind, soon_is_the_next_turn), \
-			CASE(kind, what_is_soon_again_and_again_keeps_no_event_waiting), \
 			CASE(kind, a_bad_descriptor_ends_with_its_error), \
 			CASE(kind, many_operations_are_freed_as_they_end) \
 	}
@@ -610,7 +498,7 @@ int main(void)
 	int failures = cmocka_run_group_tests_name("loop", general, NULL, NULL);
 
 	failures += cmocka_run_group_tests_name("loop on epoll", epoll, NULL, NULL);
-	if (has_uring())
+	if (loop_has_uring())
 		failures += cmocka_run_group_tests_name("loop on io_uring", uring, NULL, NULL);
 	else
 		print_message("io_uring is refused here: its cases are left out\n");
