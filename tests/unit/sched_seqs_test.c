@@ -2,6 +2,7 @@
  * and who waits for it; what is not shared. */
 #include "sched_fixture.h"
 
+#include "daemon/base/clock.h"
 #include "daemon/control/pins.h"
 #include "daemon/control/sessions.h"
 #include "daemon/control/verbs.h"
@@ -9,6 +10,7 @@
 #include "daemon/sched/verbs/sessions.h"
 
 #include "daemon/sched/core/state.h"
+#include "daemon/sched/sched_impl.h"
 #include "kvstore/store.h"
 
 #include <errno.h>
@@ -266,6 +268,67 @@ static void a_crowd_of_waiters_is_answered(void **state)
 	harness_stop(&h);
 }
 
+static uint64_t skipped_ns;
+
+static uint64_t later_clock(void)
+{
+	return clock_now_ns() + skipped_ns;
+}
+
+static uint32_t answers_of_a_round(struct sched *s)
+{
+	uint32_t n = 0;
+
+	sched_round(s);
+	while (sched_reap(s))
+		n++;
+	return n;
+}
+
+/* The prompts of each are matched once more: others' steps come in between. So many are looked at
+ * as the store has changed, and so many as they are over time. */
+static void a_crowd_of_waiters_whose_time_is_over_is_answered_some_in_a_round(void **state)
+{
+	enum { N = 300, A_ROUND = 64 + 64 };
+	static struct sched_request waits[N];
+	static struct seq_wait_call calls[N];
+	struct harness h;
+	struct client c;
+	struct store_match match;
+	uint64_t seq;
+	uint32_t n, n_answered = 0;
+
+	(void)state;
+	harness_init(&h);
+	h.config.max_seqs = N + 1;
+	h.config.claim_ms = 10000000; /* nobody takes it over */
+	h.stepped = true;
+	harness_start(&h);
+	h.sched->core.clock = later_clock;
+	client_start(&c, &h, 1000, &fixture_shape, 1 << 20);
+	assert_int_equal(client_open(&c, fixture_ids, FIXTURE_IDS, &seq, &match), 0);
+	for (uint32_t i = 0; i < N; i++) {
+		assert_int_equal(client_open(&c, fixture_ids, FIXTURE_IDS, &seq, &match), 0);
+		calls[i] = (struct seq_wait_call){.seq = seq, .for_ns = UINT64_C(3600000000000)};
+		waits[i] = (struct sched_request){.serve = verb_seq_wait.serve,
+						  .session = c.session,
+						  .room = &calls[i]};
+		sched_post(h.sched, &waits[i]);
+	}
+	while (h.sched->waits.n < N)
+		assert_int_equal(answers_of_a_round(h.sched), 0);
+	skipped_ns = UINT64_C(7200000000000);
+	for (int i = 0; i < 1000 && n_answered < N; i++, n_answered += n) {
+		n = answers_of_a_round(h.sched);
+		assert_in_range(n, 0, A_ROUND);
+	}
+	assert_int_equal(n_answered, N);
+	for (uint32_t i = 0; i < N; i++)
+		assert_int_equal(waits[i].code, -ETIMEDOUT);
+	client_end(&c);
+	harness_stop(&h);
+}
+
 static void a_waiter_takes_over_when_the_claimant_goes(void **state)
 {
 	struct fixture *f = *state;
@@ -414,6 +477,7 @@ int main(void)
 		TEST(a_trim_beyond_the_end_is_refused),
 		TEST(the_second_opener_waits_and_finds_it_cached),
 		TEST(a_crowd_of_waiters_is_answered),
+		TEST(a_crowd_of_waiters_whose_time_is_over_is_answered_some_in_a_round),
 		TEST(a_waiter_takes_over_when_the_claimant_goes),
 		TEST(a_claim_taken_over_lapses_too),
 		TEST(a_wait_ends_at_its_deadline),

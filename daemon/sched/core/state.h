@@ -93,6 +93,7 @@ struct sched_seq {
 	LIST_ENTRY(sched_seq) link; /* of its session */
 	/* of the scheduler's waits, first come first, while wait != NULL */
 	TAILQ_ENTRY(sched_seq) wait_link;
+	TAILQ_ENTRY(sched_seq) due_link; /* the same, those whose time is looked at next first */
 	struct abi_sparse sparse; /* tau 0: it has not asked for it */
 	struct sched_summary summary;
 	struct sched_request *wait; /* lent by the poster; a wait not answered yet */

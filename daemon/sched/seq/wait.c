@@ -4,14 +4,17 @@
  * A wait is decided when the store has changed or its time is over. In between nothing is looked
  * at: the store counts changes (its epoch), and when that has grown all waits are looked at once,
  * some in each round. Each look matches the rest of the prompt anew; what it finds counts as
- * matched, as at the opening.
+ * matched, as at the opening. Whose time is over is looked for some in each round, too.
  */
 #include "wait.h"
+
+#include "kernels/arith.h"
 
 #include <errno.h>
 #include <stdio.h>
 
 #define LOOKS_A_ROUND 64u /* each matches a prompt anew: a crowd is not to hold up steps */
+#define DUE_A_ROUND 256u /* times of waits that are looked at */
 #define DUE_PAUSE_NS UINT64_C(200000) /* between two looks for those over time */
 
 static void answer(struct waits *w, struct sched_seq *seq, const struct store_match *match,
@@ -23,6 +26,7 @@ static void answer(struct waits *w, struct sched_seq *seq, const struct store_ma
 	seq->wait = NULL;
 	w->n--;
 	TAILQ_REMOVE(&w->seqs, seq, wait_link);
+	TAILQ_REMOVE(&w->due, seq, due_link);
 	request->code = code;
 	call->match = *match;
 	snprintf(request->message, sizeof(request->message), "%s", message);
@@ -53,6 +57,7 @@ void waits_init(struct waits *w, struct sched_core *core)
 {
 	*w = (struct waits){.core = core, .due_ns = UINT64_MAX};
 	TAILQ_INIT(&w->seqs);
+	TAILQ_INIT(&w->due);
 }
 
 int wait_begin(struct waits *w, struct sched_seq *seq, struct sched_request *request)
@@ -65,10 +70,11 @@ int wait_begin(struct waits *w, struct sched_seq *seq, struct sched_request *req
 	seq->wait = request;
 	seq->wait_deadline_ns =
 		for_ns > UINT64_MAX - w->core->now_ns ? UINT64_MAX : w->core->now_ns + for_ns;
-	if (seq->wait_deadline_ns < w->due_ns)
-		w->due_ns = seq->wait_deadline_ns;
+	w->due_ns = min_u64(w->due_ns, seq->wait_deadline_ns);
+	w->next_due_ns = min_u64(w->next_due_ns, seq->wait_deadline_ns);
 	w->n++;
 	TAILQ_INSERT_TAIL(&w->seqs, seq, wait_link);
+	TAILQ_INSERT_TAIL(&w->due, seq, due_link);
 	look_at(w, seq);
 	return 0;
 }
@@ -88,20 +94,34 @@ static void look_at_some(struct waits *w)
 	}
 }
 
+/* Returns whether it is over time, and so answered. */
+static bool look_at_time(struct waits *w, struct sched_seq *seq)
+{
+	TAILQ_REMOVE(&w->due, seq, due_link);
+	TAILQ_INSERT_TAIL(&w->due, seq, due_link);
+	if (w->core->now_ns >= seq->wait_deadline_ns) {
+		look_at(w, seq);
+		return true;
+	}
+	w->next_due_ns = min_u64(w->next_due_ns, seq->wait_deadline_ns);
+	return false;
+}
+
 static void look_for_overdue(struct waits *w)
 {
-	struct sched_seq *seq, *next;
-	uint64_t due_ns = UINT64_MAX;
+	uint32_t n_over = 0;
 
-	for (seq = TAILQ_FIRST(&w->seqs); seq; seq = next) {
-		next = TAILQ_NEXT(seq, wait_link);
-		if (w->core->now_ns >= seq->wait_deadline_ns)
-			look_at(w, seq);
-		else if (seq->wait_deadline_ns < due_ns)
-			due_ns = seq->wait_deadline_ns;
+	if (w->n_due_left == 0) {
+		w->n_due_left = w->n;
+		w->next_due_ns = UINT64_MAX;
 	}
-	w->due_ns =
-		due_ns < w->core->now_ns + DUE_PAUSE_NS ? w->core->now_ns + DUE_PAUSE_NS : due_ns;
+	for (uint32_t n = 0; n < DUE_A_ROUND && n_over < LOOKS_A_ROUND && w->n_due_left > 0; n++) {
+		w->n_due_left = TAILQ_EMPTY(&w->due) ? 0 : w->n_due_left - 1;
+		if (!TAILQ_EMPTY(&w->due))
+			n_over += look_at_time(w, TAILQ_FIRST(&w->due));
+	}
+	w->due_ns = w->n_due_left > 0 ? w->core->now_ns
+				      : max_u64(w->next_due_ns, w->core->now_ns + DUE_PAUSE_NS);
 }
 
 void waits_look(struct waits *w)

@@ -16,14 +16,17 @@ struct waits {
 	uint64_t epoch; /* store_epoch when looking at all of them last began */
 	uint32_t n, n_left; /* all; and those that have not been looked at since */
 	uint64_t due_ns; /* when to look for those over time; UINT64_MAX: there are none */
+	struct sched_wait_queue due; /* borrowed, in turns */
+	uint32_t n_due_left; /* whose time is to be looked at yet, of all when that last began */
+	uint64_t next_due_ns; /* of those that were */
 };
 
 void waits_init(struct waits *w, struct sched_core *core);
 /* The request's room: a seq_wait_call. Answers at once where nothing is pending, else keeps the
  * request. -EBUSY: the sequence waits already. Takes the request over only when it returns 0. */
 MUST_CHECK int wait_begin(struct waits *w, struct sched_seq *seq, struct sched_request *request);
-/* Answers what has been decided, so many of a crowd in a round, or is over time. Cheap when no
- * epoch has passed and no deadline. */
+/* Answers what has been decided or is over time, so many of a crowd in a round. Cheap when no epoch
+ * has passed and no deadline. */
 void waits_look(struct waits *w);
 /* The sequence goes: its wait, if any, comes back with -ECANCELED. */
 void wait_cancel(struct waits *w, struct sched_seq *seq);
