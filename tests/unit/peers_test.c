@@ -4,6 +4,7 @@
  * test's program looks for it.
  */
 #include "fake_nccl.h"
+#include "kernels/cuda/attend/append.h"
 #include "kernels/cuda/device/bring.h"
 #include "kernels/cuda/peers/nccl.h"
 #include "kernels/cuda/peers/peer.h"
@@ -22,6 +23,7 @@
 
 #define DEVICES 3u
 #define TIMEOUT_MS 50u
+#define PATIENCE_MS 30000u /* with devices that come, however busy the machine is */
 
 /* ---- the machine ---------------------------------------------------------------------------- */
 
@@ -169,13 +171,31 @@ int launch_chain_go(struct launch_chain *chain, struct CUstream_st *stream)
 	return cudaErrorUnknown;
 }
 
+static struct {
+	uint32_t exchange, signals, append, bring;
+} n_loaded;
+
 int device_exchange_init(void)
 {
+	n_loaded.exchange++;
 	return cudaSuccess;
 }
 
 int device_signals_init(void)
 {
+	n_loaded.signals++;
+	return cudaSuccess;
+}
+
+int device_append_init(void)
+{
+	n_loaded.append++;
+	return cudaSuccess;
+}
+
+int device_bring_init(void)
+{
+	n_loaded.bring++;
 	return cudaSuccess;
 }
 
@@ -193,6 +213,7 @@ struct meeting_of {
 	struct queue *members[DEVICES];
 	struct peer *ends[DEVICES];
 	int devices[DEVICES];
+	uint32_t meet_ms;
 	char notice[256], error[256];
 };
 
@@ -207,6 +228,7 @@ static int setup(void **state)
 	assert_non_null(find);
 	nccl = find();
 	memset(nccl, 0, sizeof(*nccl));
+	m->meet_ms = PATIENCE_MS;
 	memset(machine.reach, 0, sizeof(machine.reach));
 	for (uint32_t i = 0; i < DEVICES; i++) {
 		struct cudaDeviceProp *prop = &machine.devices[i];
@@ -261,7 +283,7 @@ static int meet(struct meeting_of *m, uint32_t first, uint32_t n_all, const uint
 				     .n_all = n_all,
 				     .id = id,
 				     .timeout_ms = TIMEOUT_MS,
-				     .meet_ms = TIMEOUT_MS};
+				     .meet_ms = m->meet_ms};
 
 	return peer_meet(&config, m->ends, m->notice, m->error, sizeof(m->error));
 }
@@ -281,6 +303,18 @@ static void test_devices_that_reach_each_other_need_no_nccl(void **state)
 	assert_string_equal(m->notice, "");
 	for (uint32_t i = 0; i < DEVICES; i++)
 		assert_non_null(peer_state_of(m->ends[i]));
+}
+
+/* Where one that is not loaded is first launched by a member alone, loading waits for the others,
+ * who wait for that member. */
+static void test_kernels_are_loaded_before_anybody_can_wait(void **state)
+{
+	memset(&n_loaded, 0, sizeof(n_loaded));
+	assert_int_equal(meet(*state, 0, DEVICES, NULL), 0);
+	assert_int_equal(n_loaded.exchange, DEVICES);
+	assert_int_equal(n_loaded.signals, DEVICES);
+	assert_int_equal(n_loaded.append, DEVICES);
+	assert_int_equal(n_loaded.bring, DEVICES);
 }
 
 static void test_who_has_met_no_other_waits_for_none(void **state)
@@ -396,7 +430,7 @@ static void test_what_waits_for_others_in_the_end_is_given_up(void **state)
 	machine.stuck = true;
 	assert_false(peer_settle(m->ends[1]));
 	machine.stuck = false;
-	assert_int_equal(nccl->n_aborted, 1);
+	await_value(&nccl->n_aborted, 1);
 }
 
 /* The word that a device's kernels look at while they wait for others. */
@@ -461,6 +495,7 @@ static void test_devices_that_do_not_answer_by_nccl_have_not_met(void **state)
 
 	setenv("COPPICE_EXCHANGE", "nccl", 1);
 	machine.stuck = true;
+	m->meet_ms = TIMEOUT_MS;
 	assert_int_equal(meet(m, 0, DEVICES, NULL), -ETIMEDOUT);
 	assert_says(m->error, "not all of 3 devices have come for 50 ms");
 	await_value(&nccl->n_aborted, DEVICES);
@@ -513,6 +548,7 @@ static void test_a_process_that_dies_before_it_meets_keeps_nobody_waiting(void *
 	struct meeting_of *m = *state;
 
 	nccl->absent = true;
+	m->meet_ms = TIMEOUT_MS;
 	assert_int_equal(meet(m, 3, 12, id), -ETIMEDOUT);
 	assert_says(m->error,
 		    "with other processes: NCCL: not all of 12 devices have come for 50 ms");
@@ -527,6 +563,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		CASE(test_devices_that_reach_each_other_need_no_nccl),
+		CASE(test_kernels_are_loaded_before_anybody_can_wait),
 		CASE(test_who_has_met_no_other_waits_for_none),
 		CASE(test_devices_of_unlike_kinds_are_refused),
 		CASE(test_devices_that_do_not_reach_each_other_go_by_nccl_with_a_notice),

@@ -233,6 +233,12 @@ extern "C" int device_inbound(const struct device_inbound *in, struct launch_to 
 	return n_warps ? launch_early(inbound_kernel, in, shape, to) : (int)cudaSuccess;
 }
 
+/* Which member moves a row, or is the first to bring one, is the split's to say. */
+extern "C" int device_append_init(void)
+{
+	return load_kernels(inbound_kernel, move_kernel);
+}
+
 extern "C" int device_stand(const struct device_stand *stand, struct launch_to to)
 {
 	int r = device_listen(stand, to);

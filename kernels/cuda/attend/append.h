@@ -50,6 +50,8 @@ MUST_CHECK int device_inbound(const struct device_inbound *inbound, struct launc
 MUST_CHECK int device_stand(const struct device_stand *stand, struct launch_to to);
 /* Never part of a chain. */
 MUST_CHECK int device_move(const struct device_move *move, device_stream stream);
+/* Loads what one member of a group may launch before any other does. */
+MUST_CHECK int device_append_init(void);
 
 #ifdef __cplusplus
 }

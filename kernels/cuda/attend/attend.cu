@@ -25,6 +25,15 @@ static uint32_t kernel_bytes(uint32_t dim, bool large)
 	});
 }
 
+typedef void (*merge_function)(struct device_attend);
+
+static merge_function find_merge(uint32_t dim, bool bf16)
+{
+	return for_shape(dim, bf16, [](auto type, auto dim) -> merge_function {
+		return merge_kernel<typename decltype(type)::type, dim.value>;
+	});
+}
+
 /* Of a kernel, from device_attend_init on. */
 struct known {
 	uint32_t bytes; /* of shared memory */
@@ -57,6 +66,8 @@ extern "C" int device_attend_init(const struct device_kernel *of)
 	if (r == cudaSuccess)
 		r = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
 					 (int)bytes);
+	if (r == cudaSuccess)
+		r = load_kernels(find_merge(of->head_dim, of->bf16));
 	if (r != cudaSuccess)
 		return r;
 	known->bytes = bytes;
@@ -79,15 +90,6 @@ extern "C" int device_attend(const struct device_attend *attend, struct launch_t
 	with.n_entries = with.n_work_tiles * (with.head_work_tiles ? 1 : with.shape.n_kv_heads);
 	shape.n_blocks = with.n_entries < with.n_blocks ? with.n_entries : with.n_blocks;
 	return launch_early(find_kernel(of), &with, shape, to);
-}
-
-typedef void (*merge_function)(struct device_attend);
-
-static merge_function find_merge(uint32_t dim, bool bf16)
-{
-	return for_shape(dim, bf16, [](auto type, auto dim) -> merge_function {
-		return merge_kernel<typename decltype(type)::type, dim.value>;
-	});
 }
 
 extern "C" int device_merge(const struct device_attend *attend, struct launch_to to)

@@ -61,7 +61,7 @@ extern "C" {
 /* Each a cudaError_t as int: 0 is success. The first two start work and do not wait. */
 MUST_CHECK int device_attend(const struct device_attend *attend, struct launch_to to);
 MUST_CHECK int device_merge(const struct device_attend *attend, struct launch_to to);
-/* Readies the kernel. Blocks. */
+/* Readies the kernel and its merge. Blocks. */
 MUST_CHECK int device_attend_init(const struct device_kernel *kernel);
 
 #ifdef __cplusplus

@@ -64,6 +64,11 @@ extern "C" int device_bring(const struct device_bring *copy, device_stream strea
 	return all % 16 == 0 ? launch<uint4>(copy, stream) : launch<uint8_t>(copy, stream);
 }
 
+extern "C" int device_bring_init(void)
+{
+	return load_kernels(copy_kernel<uint4>, copy_kernel<uint8_t>, outbound_kernel);
+}
+
 extern "C" int device_outbound(const struct device_outbound *outbound, struct launch_to to)
 {
 	struct launch_shape shape = {outbound->n, OUTBOUND_WARPS * 32, 0};

@@ -33,6 +33,8 @@ extern "C" {
  * cudaError_t. */
 MUST_CHECK int device_bring(const struct device_bring *copy, device_stream stream);
 MUST_CHECK int device_outbound(const struct device_outbound *outbound, struct launch_to to);
+/* Loads what one member of a group may launch before any other does. */
+MUST_CHECK int device_bring_init(void);
 
 #ifdef __cplusplus
 }

@@ -40,4 +40,21 @@ static int launch_early(void (*kernel)(ARGUMENT), const ARGUMENT *argument,
 	return launch_kernel(kernel, argument, shape, code_overlaps(device_code()), to);
 }
 
+/*
+ * Loads kernels on the current device. One that is not loaded is where it is first launched, which
+ * waits for all that runs on the device: without end if that waits for another member of a group,
+ * and the launch is that member's. A cudaError_t.
+ */
+template <typename... KERNEL> static int load_kernels(KERNEL *...kernels)
+{
+	const void *const all[] = {(const void *)kernels...};
+	cudaFuncAttributes attributes;
+	int r = cudaSuccess;
+
+	for (const void *kernel : all)
+		if (r == cudaSuccess)
+			r = cudaFuncGetAttributes(&attributes, kernel);
+	return r;
+}
+
 #endif

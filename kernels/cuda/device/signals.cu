@@ -76,13 +76,10 @@ __global__ void __launch_bounds__(2 * DEVICE_TELLS)
 
 /* ---- host ----------------------------------------------------------------------------------- */
 
-/* A kernel is loaded where it is first launched. For finish that is behind an exchange, which may
- * be waiting for a process that never answers: loading would wait with it, without end. */
+/* Finish is behind an exchange, which may be waiting for a process that never answers. */
 extern "C" int device_signals_init(void)
 {
-	cudaFuncAttributes attributes;
-
-	return cudaFuncGetAttributes(&attributes, (const void *)finish_kernel);
+	return load_kernels(finish_kernel);
 }
 
 extern "C" int device_listen(const struct device_stand *stand, struct launch_to to)

@@ -10,6 +10,8 @@
 #include "peer.h"
 
 #include "nccl.h"
+#include "kernels/cuda/attend/append.h"
+#include "kernels/cuda/device/bring.h"
 #include "kernels/arith.h"
 #include "kernels/say.h"
 
@@ -210,6 +212,17 @@ static int choose_way(struct meeting *m, const struct peer_config *config, char 
 	return r;
 }
 
+/* Whatever a member may launch while another waits for it (see launch.cuh). Attention is readied by
+ * each batch. */
+static int load(void)
+{
+	int r = device_exchange_init();
+
+	r = r ? r : device_signals_init();
+	r = r ? r : device_append_init();
+	return r ? r : device_bring_init();
+}
+
 static int make_ends(struct meeting *m, struct queue *const *queues, struct peer **ret_ends)
 {
 	for (uint32_t i = 0; i < m->n; i++) {
@@ -227,7 +240,7 @@ static int make_ends(struct meeting *m, struct queue *const *queues, struct peer
 			return -ENOMEM;
 		*p->late = 0;
 		cudaSetDevice(m->devices[i]);
-		if (device_exchange_init() != cudaSuccess || device_signals_init() != cudaSuccess)
+		if (load() != cudaSuccess)
 			return -EIO;
 	}
 	return 0;

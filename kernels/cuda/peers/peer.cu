@@ -355,17 +355,13 @@ static exchange_function find_kernel(uint32_t dim, bool bf16)
 	});
 }
 
-/* A kernel is loaded where it is first launched, which must not be while another device waits for
- * this one. */
 extern "C" int device_exchange_init()
 {
 	static const uint32_t dims[] = {64, 128, 256}; /* whose lanes have unlike many columns */
-	cudaFuncAttributes attributes;
-	cudaError_t r = cudaSuccess;
+	int r = cudaSuccess;
 
 	for (uint32_t i = 0; i < 6 && r == cudaSuccess; i++)
-		r = cudaFuncGetAttributes(&attributes,
-					  (const void *)find_kernel(dims[i / 2], i % 2));
+		r = load_kernels(find_kernel(dims[i / 2], i % 2));
 	return r;
 }
 
