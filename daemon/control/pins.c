@@ -28,7 +28,8 @@ static bool pin_check(struct session *s, uint64_t id, uint64_t for_ns)
 	else
 		reply_error(s, id, -EINVAL, "for_ns",
 			    "A pin holds for at most %s (max_pin_ms), not for %s.",
-			    units_time(max_ms * 1000000u).text, units_time(for_ns).text);
+			    units_time(max_ms * 1000000u).text,
+			    for_ns == UINT64_MAX ? "ever" : units_time(for_ns).text);
 	return false;
 }
 

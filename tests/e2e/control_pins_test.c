@@ -102,6 +102,11 @@ static void a_time_too_long_is_said_as_people_write_it(void **state)
 	assert_int_equal(reply->code, -EINVAL);
 	assert_string_equal(reply->message,
 			    "A pin holds for at most 1 d (max_pin_ms), not for 30 d.");
+	m.for_ns = UINT64_MAX;
+	reply = client_verb(&c, seq_pin, &m);
+	assert_int_equal(reply->code, -EINVAL);
+	assert_string_equal(reply->message,
+			    "A pin holds for at most 1 d (max_pin_ms), not for ever.");
 	client_close(&c);
 }
 

@@ -158,6 +158,19 @@ static PyObject *seq_fork(struct sequence *self, PyObject *unused)
 	return made;
 }
 
+/* Seconds that are too many for nanoseconds are for ever, as None is: what was given is said. */
+static PyObject *pin_refused(struct lane *lane, int code, PyObject *seconds, uint64_t for_ns)
+{
+	const char *sentence = coppice_explain(lane->connection->c);
+
+	if (for_ns == COPPICE_FOREVER && seconds != Py_None)
+		fault_format(code, "%s %R seconds were given", sentence, seconds);
+	else
+		fault_raise(code, sentence);
+	lane_leave(lane);
+	return NULL;
+}
+
 static PyObject *seq_pin(struct sequence *self, PyObject *seconds)
 {
 	struct coppice_seq *entered;
@@ -172,6 +185,8 @@ static PyObject *seq_pin(struct sequence *self, PyObject *seconds)
 	Py_BEGIN_ALLOW_THREADS;
 	r = coppice_seq_pin(entered, for_ns, &pin);
 	Py_END_ALLOW_THREADS;
+	if (r < 0)
+		return pin_refused(self->lane, r, seconds, for_ns);
 	return lane_leave_ticket(self->lane, r, pin);
 }
 
