@@ -41,6 +41,13 @@ def test_agents_on_one_document(daemon: Daemon) -> None:
     assert len(example("Agents on one document").splitlines()) <= 22
 
 
+def test_neither_numpy_nor_torch_is_needed(daemon: Daemon) -> None:
+    """To import the package, and for tokens."""
+    hide = "import sys; sys.modules.update(dict.fromkeys(('numpy', 'torch', 'tokenizers')))\n"
+    lines = run_program(hide + example("Agents on one document"), daemon).splitlines()
+    assert len(lines) == 3
+
+
 def test_asyncio(daemon: Daemon) -> None:
     lines = run("asyncio", daemon).splitlines()
     assert [line[:8] for line in lines] == ["b'In the", "b'Now th", "b'And Go", "b'Thou s"]

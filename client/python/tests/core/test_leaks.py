@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from harness import CHECKPOINT, Daemon, await_seqs, n_arena_maps, n_descriptors
-from test_refusals import OnGpu, StreamOfGpu, config_with, on_gpu
+from test_refusals import OnGpu, StreamOfGpu, config_with, connect_to_another_version, on_gpu
 from test_steps import DIM, N_HEADS, N_KV, Layer
 
 import coppice
@@ -92,6 +92,10 @@ def no_daemon(given: Given) -> None:
     coppice.connect(given.socket + "x", timeout=0)
 
 
+def a_daemon_of_another_version(given: Given) -> None:
+    connect_to_another_version(given.socket + "y")
+
+
 def an_arena_that_is_gone(given: Given) -> None:
     with opened(given, 2) as seq, given.connection.arena(1 << 16) as arena:
         part = Layer(arena, 2).part(seq)
@@ -117,10 +121,17 @@ def arrays_of_other_devices(given: Given) -> None:
 
 
 def an_array_of_a_stride(given: Given) -> None:
+    numpy = pytest.importorskip("numpy")
     with opened(given, 2) as seq:
         layer = given.layer
-        turned = OnGpu(layer.q, 8, 0)
-        coppice.Part(seq, turned, layer.k, layer.v, layer.o)  # type: ignore[arg-type]
+        coppice.Part(seq, numpy.asarray(layer.q)[::-1], layer.k, layer.v, layer.o)
+
+
+def an_array_of_a_device_that_is_not_known(given: Given) -> None:
+    with opened(given, 2) as seq:
+        layer = given.layer
+        other = OnGpu(layer.q, 8, 0)
+        coppice.Part(seq, other, layer.k, layer.v, layer.o)  # type: ignore[arg-type]
 
 
 def a_stream_of_another_device(given: Given) -> None:
@@ -196,10 +207,12 @@ def decodes_that_are_waited_for(given: Given) -> None:
 
 CASES: list[tuple[Callable[[Given], None], Any, int]] = [
     (no_daemon, coppice.NoDaemon, N_TIMES),
+    (a_daemon_of_another_version, coppice.VersionMismatch, N_TIMES),
     (an_arena_that_is_gone, coppice.Invalid, N_TIMES),
     (an_array_of_another_shape, coppice.Invalid, N_TIMES),
     (an_array_of_another_type, coppice.Invalid, N_TIMES),
     (an_array_of_a_stride, coppice.Invalid, N_TIMES),
+    (an_array_of_a_device_that_is_not_known, coppice.Invalid, N_TIMES),
     (arrays_of_other_devices, coppice.Invalid, N_TIMES),
     (a_stream_of_another_device, coppice.Invalid, N_TIMES),
     (a_closed_sequence, coppice.Closed, N_TIMES),

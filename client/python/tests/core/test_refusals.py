@@ -48,15 +48,22 @@ def refuse(server: socket.socket) -> None:
         peer.send(hello[:2] + b"\x10\x8d\x01\x1a" + bytes([len(why)]) + why)
 
 
-def test_a_daemon_of_another_version(tmp_path: Path, leaves_nothing: None) -> None:
+def connect_to_another_version(path: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
-        server.bind(str(tmp_path / "sock"))
+        server.bind(path)
         server.listen()
         other = threading.Thread(target=refuse, args=[server])
         other.start()
-        with pytest.raises(coppice.VersionMismatch, match="install the same"):
-            coppice.connect(str(tmp_path / "sock"))
-        other.join()
+        try:
+            coppice.connect(path)
+        finally:
+            other.join()
+            os.unlink(path)
+
+
+def test_a_daemon_of_another_version(tmp_path: Path, leaves_nothing: None) -> None:
+    with pytest.raises(coppice.VersionMismatch, match="install the same"):
+        connect_to_another_version(str(tmp_path / "sock"))
 
 
 def test_nobody_answers_in_time(tmp_path: Path, leaves_nothing: None) -> None:
@@ -386,6 +393,20 @@ def test_what_is_in_flight_has_a_bound(own_daemon: Daemon, leaves_nothing: None)
             own_daemon.process.send_signal(signal.SIGCONT)
         lane.wait(tickets[-1])
         lane.wait(lane.nop())
+
+
+def test_a_pin_for_longer_than_is_allowed(seq: coppice.Sequence) -> None:
+    """The most is told, and what was given."""
+    for seconds, told in ((1e12, "ever.*1000000000000.0 sec"), (float("inf"), "ever.*inf sec")):
+        with pytest.raises(coppice.Invalid, match=rf"at most 1 d \(max_pin_ms\), not for {told}"):
+            seq.pin(seconds)
+    with pytest.raises(coppice.Invalid, match=r"at most 1 d \(max_pin_ms\), not for 30 d"):
+        seq.pin(30 * 86400)
+    with pytest.raises(coppice.Invalid, match="no time"):
+        seq.pin(0)
+    for nonsense in (-1, float("nan")):
+        with pytest.raises(ValueError, match="0 or more seconds"):
+            seq.pin(nonsense)
 
 
 def test_an_accept_without_a_draft(lane: coppice.Lane, seq: coppice.Sequence) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pytest
 from harness import CHECKPOINT, Daemon, await_seqs
@@ -58,6 +60,86 @@ def test_a_wait_lets_others_run(claimed: coppice.Sequence) -> None:
     assert n > 1000
     assert isinstance(waiting.join(), coppice.TimedOut)
     assert claimed.match.pending > 0
+
+
+class Blocking(NamedTuple):
+    """What calls are asked of, while the daemon stands still."""
+
+    daemon: Daemon
+    connection: coppice.Connection
+    lane: coppice.Lane
+    model: coppice.Model
+    weights: coppice.Weights
+    program: coppice.Model
+    seq: coppice.Sequence
+    text: coppice.Sequence
+
+
+def config() -> str:
+    return str(CHECKPOINT / "config.json")
+
+
+def shape(of: Blocking) -> object:
+    return of.connection.model("other", n_layers=1, n_q_heads=2, n_kv_heads=1, head_dim=16)
+
+
+BLOCKING: dict[str, Callable[[Blocking], object]] = {
+    "connect": lambda of: coppice.connect(of.daemon.socket).close(),
+    "stats": lambda of: of.connection.stats(),
+    "lane": lambda of: of.connection.lane(),
+    "arena": lambda of: of.connection.arena(4096),
+    "weights": lambda of: coppice.open_weights(of.connection, CHECKPOINT),
+    "model": shape,
+    "program": lambda of: of.connection.program(of.weights, config(), max_positions=32),
+    "unpin": lambda of: of.connection.unpin(1 << 40),
+    "progress": lambda of: of.weights.progress(),
+    "map": lambda of: of.weights.map(),
+    "open": lambda of: of.lane.open(of.model, [5]),
+    "open_many": lambda of: of.lane.open_many([(of.model, [5]), (of.model, [6])]),
+    "wait": lambda of: of.lane.wait(of.lane.nop()),
+    "decode": lambda of: of.text.decode([1]).wait(),
+    "state": lambda of: of.seq.state(),
+    "fork": lambda of: of.seq.fork(),
+    "pin": lambda of: of.seq.pin(1.0),
+    "close": lambda of: of.seq.close(),
+    "close_lane": lambda of: of.lane.close(),
+}
+
+
+@contextlib.contextmanager
+def standing_still(daemon: Daemon) -> Iterator[None]:
+    """Whoever would keep this thread from going on is found out: another process wakes the
+    daemon at last."""
+    wake = f"sleep 20; kill -CONT {daemon.process.pid}"
+    rescue = subprocess.Popen(["sh", "-c", wake], start_new_session=True)
+    daemon.process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, daemon.process.pid, os.WSTOPPED)
+    try:
+        yield
+        assert rescue.poll() is None, "nothing ran while a call waited for the daemon"
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+        os.killpg(rescue.pid, signal.SIGKILL)
+        rescue.wait()
+
+
+@pytest.mark.parametrize("call", BLOCKING)
+def test_whatever_waits_for_the_daemon_lets_others_run(
+    own_daemon: Daemon, leaves_nothing: None, call: str
+) -> None:
+    with coppice.connect(own_daemon.socket) as connection, connection.lane() as lane:
+        weights = coppice.open_weights(connection, CHECKPOINT)
+        weights.wait()
+        program = connection.program(weights, config())
+        model = connection.model("one", n_layers=1, n_q_heads=2, n_kv_heads=1, head_dim=16)
+        seq, text = lane.open(model, [1, 2]), lane.open(program, [3])
+        of = Blocking(own_daemon, connection, lane, model, weights, program, seq, text)
+        with standing_still(own_daemon):
+            waiting = InThread(lambda: BLOCKING[call](of))
+            time.sleep(0.05)  # it is in the call, or soon
+            assert waiting.thread.is_alive()
+        result = waiting.join()
+        assert not isinstance(result, coppice.Error) or call == "unpin", result
 
 
 def in_wait(seq: coppice.Sequence) -> InThread:

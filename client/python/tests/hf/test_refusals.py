@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import tiny
 import torch
 import transformers as hf
-from harness import running
+from harness import await_seqs, n_arena_maps, n_descriptors, running
 
 import coppice
 import coppice.hf
@@ -276,6 +277,62 @@ def test_a_daemon_that_dies(tmp_path: Path, model: Any) -> None:
         assert cache.closed
     with pytest.raises(coppice.NoDaemon):
         coppice.connect(daemon.socket)
+
+
+def test_refusals_again_and_again(
+    connection: coppice.Connection, shared: coppice.hf.SharedKV, model: Any
+) -> None:
+    """Of sequences, arenas, lanes, pages, descriptors and mappings none is left."""
+    other, right = gemma2(), torch.ones_like(IDS)
+    right[0, -3:] = 0
+
+    def a_model_that_is_not_supported() -> None:
+        coppice.hf.attach(other, connection)
+
+    def a_mask_of_no_use() -> None:
+        shared.cache(IDS, right)
+
+    def other_tokens() -> None:
+        with shared.cache(IDS) as cache:
+            model(tiny.draw(2, 12, seed=51), past_key_values=cache)
+
+    def a_tensor_of_another_shape() -> None:
+        with shared.cache(IDS) as cache:
+            cache.begin(dict(input_ids=IDS))
+            k, v = cache.update(rows(2), rows(2), 0)
+            coppice.hf.attention(model.model.layers[0].self_attn, rows(2), k, v)
+
+    def a_closed_cache() -> None:
+        cache = shared.cache(IDS)
+        model(IDS[:, cache.get_seq_length() :], past_key_values=cache)
+        cache.close()
+        model(IDS, past_key_values=cache)
+
+    def a_pass_that_breaks_off() -> None:
+        with shared.cache(IDS) as cache, torch.enable_grad():
+            model(IDS, past_key_values=cache)
+
+    cases: list[tuple[Any, type[coppice.Error]]] = [
+        (a_model_that_is_not_supported, coppice.Unsupported),
+        (a_mask_of_no_use, coppice.Unsupported),
+        (other_tokens, coppice.Invalid),
+        (a_tensor_of_another_shape, coppice.Invalid),
+        (a_closed_cache, coppice.Closed),
+        (a_pass_that_breaks_off, coppice.Invalid),
+    ]
+
+    def counts(n: int) -> tuple[int, ...]:
+        for case, error in cases * n:
+            with pytest.raises(error):
+                case()
+        gc.collect()
+        await_seqs(connection, 0)
+        stats = connection.stats()
+        told = (stats.n_arenas, stats.n_lanes, stats.pool_used_bytes)
+        return (*told, n_descriptors(), n_arena_maps())
+
+    before, after = counts(5), counts(20)
+    assert after == before
 
 
 def test_other_weights_share_nothing(connection: coppice.Connection) -> None:

@@ -26,6 +26,10 @@ def wait_for(what, limit=START_S):
         time.sleep(0.02)
 
 
+def n_descriptors(process):
+    return len(os.listdir(f"/proc/{process.pid}/fd"))
+
+
 class Daemon:
     def __init__(self, folder, *options):
         self.socket = str(folder / "coppiced.sock")
@@ -44,6 +48,9 @@ class Daemon:
         except OSError:
             return False
         return True
+
+    def descriptors(self):
+        return n_descriptors(self.process)
 
     def end(self):
         self.process.send_signal(signal.SIGTERM)
@@ -85,7 +92,7 @@ class Server:
         return sum(float(line.rsplit(" ", 1)[1]) for line in found)
 
     def descriptors(self):
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+        return n_descriptors(self.process)
 
     def end(self):
         self.process.send_signal(signal.SIGTERM)

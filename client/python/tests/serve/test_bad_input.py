@@ -75,11 +75,17 @@ def test_bodies(server, body, status, sentence):
     assert found == status and sentence in answer["error"]["message"]
 
 
-def test_a_body_without_length_that_is_too_large(server):
+def send_too_much_in_chunks(server):
+    """The status."""
     link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     link.request("POST", "/v1/completions", iter([b" " * 60000] * 2), encode_chunked=True)
-    assert link.getresponse().status == 413
+    status = link.getresponse().status
     link.close()
+    return status
+
+
+def test_a_body_without_length_that_is_too_large(server):
+    assert send_too_much_in_chunks(server) == 413
 
 
 @pytest.mark.parametrize(
@@ -98,14 +104,18 @@ def test_a_path_that_is_not_there(server):
     assert status == 405 and "error" in json.loads(text)
 
 
-def test_a_client_that_goes_in_the_middle_of_its_body(server):
+def send_half_a_body(server):
     with socket.create_connection(("127.0.0.1", server.port)) as link:
         link.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 500\r\n\r\n{")
         time.sleep(0.05)
+
+
+def test_a_client_that_goes_in_the_middle_of_its_body(server):
+    send_half_a_body(server)
     assert post(server, GOOD)[0] == 200
 
 
-def test_they_leave_nothing(server):
+def test_they_leave_nothing(server, daemon):
     """Sequences, pages and descriptors, after all that is refused above, again and again."""
 
     def all_of_them():
@@ -115,6 +125,8 @@ def test_they_leave_nothing(server):
             assert post(server, body)[0] == status
         assert post(server, {**GOOD, "model": 5})[0] in (400, 404)
         assert post(server, GOOD, **{"Coppice-Pin": "9e99"})[0] == 400
+        assert send_too_much_in_chunks(server) == 413
+        send_half_a_body(server)
         hang_up(server)
 
     def counts():
@@ -124,11 +136,12 @@ def test_they_leave_nothing(server):
 
     post(server, {**GOOD, "max_tokens": 1000})  # what is hung up below is cached then
     all_of_them()
-    used, before = counts(), server.descriptors()
+    used, before, of_daemon = counts(), server.descriptors(), daemon.descriptors()
     for _ in range(10):
         all_of_them()
     assert counts() == used
     wait_for(lambda: server.descriptors() <= before)
+    wait_for(lambda: daemon.descriptors() <= of_daemon)
 
 
 def hang_up(server):

@@ -196,6 +196,12 @@ def test_the_command(daemon, folder):
     assert command(daemon, folder, "-", *options, text=PROMPT).stdout == GREEDY[:12] + "\n"
     told = json.loads(command(daemon, folder, PROMPT, "--json", "--n=2", *options).stdout)
     assert [one["text"] for one in told["continuations"]] == [GREEDY[:12]] * 2
+    drawn = ("--top-k=1", "--top-p=0.5", "--temperature=0.7", "--seed=3", "--logprobs=2")
+    told = json.loads(command(daemon, folder, PROMPT, "--json", "--max-tokens=4", *drawn).stdout)
+    [one] = told["continuations"]
+    assert one["text"] == GREEDY[:4] and len(one["logprobs"]) == 4
+    stopped = command(daemon, folder, PROMPT, *options, f"--stop={GREEDY[4:7]}").stdout
+    assert stopped == GREEDY[:4] + "\n"
     none = command(daemon, folder, PROMPT, "--max-tokens=0")
     assert none.returncode == 1 and "max_tokens has to be 1 or more" in none.stderr
     found = command(
