@@ -75,6 +75,22 @@ static void a_backend_that_holds_the_thread_has_it_for_some_milliseconds(void **
 	school_free(s);
 }
 
+/* What comes before the first layer may take a whole segment, and is nothing of what rows take. */
+static void a_segment_that_is_no_part_of_its_pass_is_gone_on_from(void **state)
+{
+	struct school *s = school_of_layers(1);
+	struct other other;
+
+	(void)state;
+	world.begins_small = true;
+	other_join(&other, s, 1);
+	go_until(s, &other, world.now_ns + (uint64_t)(500 * MS));
+	assert_in_range(s->pupils[0].c.session->tokens_computed, 20 * N_ROWS, 30 * N_ROWS);
+	assert_true(world.n_segments >= 2 * world.n_passes);
+	other_end(&other);
+	school_free(s);
+}
+
 /* One layer that takes as long as all may: its attention is not cut, and takes what a batch may. */
 static void the_attention_of_a_layer_is_no_longer_than_a_batch(void **state)
 {
@@ -311,6 +327,7 @@ int main(void)
 		cmocka_unit_test(layers_wait_for_a_segment_and_no_pass),
 		cmocka_unit_test(layers_wait_for_a_part_of_the_heaviest_layer),
 		cmocka_unit_test(a_backend_that_holds_the_thread_has_it_for_some_milliseconds),
+		cmocka_unit_test(a_segment_that_is_no_part_of_its_pass_is_gone_on_from),
 		cmocka_unit_test(the_attention_of_a_layer_is_no_longer_than_a_batch),
 		cmocka_unit_test(a_pass_is_whole_while_nobody_computes_layers),
 		cmocka_unit_test(who_asks_for_nothing_computes_no_layers),

@@ -118,6 +118,7 @@ static int model_run(struct backend *b, const struct backend_run *run, struct ba
 	uint32_t n_rows = run->rows->n_rows, n_all = count_places(run), n;
 	double layers_ns = world.fixed_ns + n_rows * world.row_ns;
 	double ns = layers_ns + head_ns(run->rows), part_ns;
+	bool small = world.begins_small && !run->goes_on;
 
 	(void)b;
 	assert_true(!run->goes_on || world.next > 0);
@@ -133,7 +134,7 @@ static int model_run(struct backend *b, const struct backend_run *run, struct ba
 	world.n_segments++;
 	world.next = (run->goes_on ? world.next : 0) + n;
 	*ret = (struct backend_ran){.id = ++world.last_id,
-				    .part = (double)n / n_all,
+				    .part = small ? 0 : (double)n / n_all,
 				    .ended = world.next == n_all};
 	part_ns = layers_ns * n / n_all + (ret->ended ? head_ns(run->rows) : 0);
 	world.longest_ns = ns > world.longest_ns ? ns : world.longest_ns;

@@ -28,6 +28,7 @@ struct world {
 	uint32_t n_segments;
 	uint32_t n_places; /* of a pass, at which it can end; 0: behind each layer */
 	uint32_t next; /* the place where it stands; 0: the first */
+	bool begins_small; /* a pass's first segment is no part of it */
 	uint32_t stale_at; /* the segment that begins there is refused once; 0: none is */
 	double longest_segment_ns, ran_ns; /* and of all */
 	double longest_attend_ns; /* that is expected of a layer */

@@ -212,7 +212,7 @@ static int segment_try(struct passes *p)
 	uint64_t most_ns = segment_ns(p);
 	int r;
 
-	set_spare(p, p->part == 0 && !most_ns);
+	set_spare(p, !p->goes_on && !most_ns);
 	r = jobs_plan(p->plans, &p->job, 1, &p->planned);
 	if (r == 0)
 		r = collect_rows(p);
@@ -221,7 +221,7 @@ static int segment_try(struct passes *p)
 	const struct backend_run run = {.program = p->job.model->program->backend,
 					.job = &p->planned,
 					.rows = &p->rows,
-					.goes_on = p->part > 0,
+					.goes_on = p->goes_on,
 					.most_ns = most_ns,
 					.expected = p->expected};
 
@@ -239,7 +239,7 @@ static int segment_start(struct passes *p)
 		return r;
 	if (p->job.plan && p->job.plan->advanced)
 		plan_drop(p->job.plan);
-	p->part = 0;
+	p->goes_on = false;
 	return segment_try(p);
 }
 
@@ -289,7 +289,7 @@ static bool segment_begin(struct passes *p)
 		pass_fail(p, outcome_bad(r, r == -ENOMEM ? ABI_NO_MEMORY : ABI_BACKEND_FAILED, 0));
 	p->in_flight = r == 0;
 	if (r == 0) {
-		p->part += p->ran.part;
+		p->goes_on = true;
 		segment_charge(p);
 	}
 	return r == 0;
@@ -390,7 +390,7 @@ static void expect(struct passes *p, const struct room *room)
 
 static void submit(struct passes *p, const struct room *room)
 {
-	p->part = 0;
+	p->goes_on = false;
 	p->took_ns = 0;
 	p->ran_ns = 0;
 	expect(p, room);

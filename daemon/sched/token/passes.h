@@ -50,7 +50,7 @@ struct passes {
 	bool under_way; /* it has begun */
 	bool in_flight; /* the backend has a segment of it */
 	struct backend_ran ran; /* what came of its last segment */
-	double part; /* of all, that has been with the backend; 0: it begins, or begins anew */
+	bool goes_on; /* the backend has had a segment of it, however little that was */
 	/* of the pass; owned, grow */
 	uint32_t *ids, *positions;
 	struct program_wanted *wanted;
