@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import CHECKPOINT, Daemon, await_seqs, n_arena_maps, n_descriptors, running
+from harness import CHECKPOINT, Daemon, await_seqs, n_arena_maps, n_descriptors, running, tidy
 
 import coppice
 
@@ -30,7 +30,7 @@ def own_daemon(tmp_path: Path) -> Iterator[Daemon]:
 @pytest.fixture
 def leaves_nothing(daemon: Daemon, request: pytest.FixtureRequest) -> Iterator[None]:
     """After the test there are as many descriptors and mappings as before it."""
-    gc.collect()
+    tidy()
     before = n_descriptors(), n_arena_maps()
     yield
     request.node.funcargs.clear()

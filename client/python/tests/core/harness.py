@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import subprocess
 import time
@@ -62,6 +63,13 @@ def running(folder: Path) -> Iterator[Daemon]:
     finally:
         if daemon.process.returncode is None:
             daemon.end()
+
+
+def tidy() -> None:
+    """What is left then is here to stay, like all that was imported: nobody looks through it again,
+    and a collection within a test sees what the test has made."""
+    gc.collect()
+    gc.freeze()
 
 
 def n_descriptors() -> int:

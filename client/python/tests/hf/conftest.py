@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "core"))
 
-from harness import Daemon, await_seqs, n_arena_maps, n_descriptors, running  # noqa: E402
+from harness import Daemon, await_seqs, n_arena_maps, n_descriptors, running, tidy  # noqa: E402
 
 import coppice  # noqa: E402
 
@@ -24,7 +24,6 @@ except ModuleNotFoundError as error:
     if error.name not in ("torch", "transformers"):
         raise  # what is there and broken is a failure
     collect_ignore_glob.append("test_*.py")
-gc.freeze()  # what is imported is no garbage to look through in front of each test
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -47,7 +46,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.fixture
 def connection(daemon: Daemon) -> Iterator[coppice.Connection]:
     """Its sequences are gone with the test; and so are descriptors and arenas, with itself."""
-    gc.collect()
+    tidy()
     before = n_descriptors(), n_arena_maps()
     with coppice.connect(daemon.socket) as connection:
         os.environ["COPPICE_SOCKET"] = daemon.socket

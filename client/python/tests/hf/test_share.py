@@ -71,12 +71,21 @@ def test_parameters_on_meta_never_have_memory(
 
 
 CHILD = """
-import sys, torch, coppice, coppice.hf, tiny, test_share
-model = tiny.llama(seed=23)
-with coppice.connect() as connection, coppice.open_weights(connection, sys.argv[1]) as weights:
-    coppice.hf.share_weights(model, weights)
-print(*test_share.inodes(), test_share.logits(model).double().sum().item())
+import gc, sys, torch, coppice, coppice.hf, tiny, test_share
+for line in sys.stdin:
+    model = tiny.llama(seed=23)
+    with coppice.connect() as connection, coppice.open_weights(connection, sys.argv[1]) as weights:
+        coppice.hf.share_weights(model, weights)
+    print(test_share.told(model), flush=True)
+    del model, weights, connection
+    gc.collect()
+    print(len(test_share.inodes()), flush=True)
 """
+
+
+def told(model: Any) -> str:
+    """Whose weights they are, and what they are."""
+    return f"{' '.join(inodes())} {logits(model).double().sum().item()}"
 
 
 def test_buffers_on_another_device(
@@ -96,13 +105,18 @@ def test_processes_have_one_copy(connection: coppice.Connection, checkpoint: Pat
     model = tiny.llama(seed=22)
     with coppice.open_weights(connection, checkpoint) as weights:
         coppice.hf.share_weights(model, weights)
-    told = f"{' '.join(inodes())} {logits(model).double().sum().item()}"
+    want = told(model)
     command = [sys.executable, "-c", CHILD, str(checkpoint)]
-    out = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
-    assert out.stdout.strip() == told, out.stderr
-    model.lm_head.weight.zero_()  # this process's own from here on
-    out = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
-    assert out.stdout.strip() == told, out.stderr
+    pipe, folder = subprocess.PIPE, Path(__file__).parent
+    with subprocess.Popen(command, cwd=folder, stdin=pipe, stdout=pipe, text=True) as child:
+        assert child.stdin and child.stdout
+        for _ in range(2):
+            print("tell", file=child.stdin, flush=True)
+            assert child.stdout.readline().strip() == want
+            assert child.stdout.readline().strip() == "0"  # it takes them anew each time
+            model.lm_head.weight.zero_()  # this process's own from here on
+        child.stdin.close()
+    assert child.returncode == 0
 
 
 def test_tied_embeddings(connection: coppice.Connection, tmp_path: Path) -> None:
