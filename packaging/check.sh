@@ -8,9 +8,10 @@
 # Plain build with warnings as errors and all tests; the same under ASan and UBSan; the tests
 # labelled tsan under TSan; format, sizes, layers, scripts, man pages, an installed copy with the
 # example built against it, the units; the Python package as a wheel in an environment of its own
-# (packaging/python.sh, which fetches once what that needs). Builds stand in build/, what each stage
-# said in build/check-logs/. The last line is "N passed, N failed": tests and other checks together.
-# Exit status 0 only if nothing failed. --quick leaves the sanitizers out.
+# (packaging/python.sh, which fetches once what that needs, while the plain build goes on). Builds
+# stand in build/, what each stage said in build/check-logs/. The last line is "N passed, N failed":
+# tests and other checks together. Exit status 0 only if nothing failed. --quick leaves the
+# sanitizers out.
 #
 # --gpu: on a machine with an NVIDIA GPU, the plain build and its tests, then what applies there
 # with the GPU's backend: attention against float64 and the CPU's backend, real processes over a
@@ -129,6 +130,23 @@ ahead() {
 
 end_ahead() {
 	[[ -z $ahead ]] || kill -- "-$ahead" 2>/dev/null
+	[[ -z $fetching ]] || kill -- "-$fetching" 2>/dev/null
+}
+
+fetching= # process that fetches what Python's package needs, which is most of a wait
+
+fetch_ahead() {
+	set -m
+	packaging/python.sh fetch </dev/null >"$logs/fetch.log" 2>&1 &
+	fetching=$!
+	set +m
+}
+
+# What failed is tried again here, and says why.
+build_wheel() {
+	[[ -z $fetching ]] || wait "$fetching" 2>/dev/null
+	fetching=
+	packaging/python.sh wheel
 }
 
 # build NAME FOLDER TARGET CMAKE-OPTION...
@@ -335,7 +353,7 @@ installed_copy() {
 }
 
 python_package() {
-	check "python: wheel" packaging/python.sh wheel &&
+	check "python: wheel" build_wheel &&
 		check "python: environment" packaging/python.sh environment || return
 	check "python: types" packaging/python.sh types
 	check "python: tests" packaging/python.sh tests build/check
@@ -469,6 +487,7 @@ elif [[ -n $gpu ]]; then
 		gpu_checks build/check
 	fi
 else
+	fetch_ahead
 	texts
 	if build "plain" "${plain[@]}"; then
 		[[ -n $quick ]] || ahead address thread

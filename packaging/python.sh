@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The Python package: its wheel, and its tests with that installed.
 #
+#   packaging/python.sh fetch          fetches what the rest needs, where it is not there
 #   packaging/python.sh wheel          builds it, into build/python/dist
 #   packaging/python.sh environment    a fresh environment, with the wheel and what the tests need
 #   packaging/python.sh types          mypy over the package and its tests, and over client/vllm's;
@@ -20,6 +21,9 @@ home=$PWD/build/python
 pins=client/python/tests/requirements.txt
 torch_pins=client/python/tests/hf/requirements.txt
 export PIP_DISABLE_PIP_VERSION_CHECK=1
+# Of what is imported the byte code is kept, whatever calls this: making it is most of an import.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX=$home/pycache
 
 # The packages of the pins, which name all that these need, in an environment of their own. What is
 # imported of them is compiled then: that is a small part.
@@ -82,7 +86,8 @@ environment() {
 	fetch
 	rm -rf "$home/env"
 	python3 -m venv --without-pip "$home/env"
-	"$home/pinned/bin/pip" --python "$home/env" install -q --no-deps "$home"/dist/coppice-*.whl
+	"$home/pinned/bin/pip" --python "$home/env" install -q --no-deps --no-compile \
+		"$home"/dist/coppice-*.whl
 	site_packages "$home/pinned" >"$(site_packages "$home/env")/pinned.pth"
 }
 
@@ -100,21 +105,40 @@ types() {
 	"${check[@]}" --config-file pyproject.toml coppice_vllm
 }
 
-# Each folder has a daemon of its own.
-tests() { # build folder
-	local folder
-	COPPICE_DAEMON=$(realpath "$1")/daemon/coppiced
-	export COPPICE_DAEMON
-	for folder in client/python/tests/*/; do
-		(
-			cd "$folder"
-			"$home/env/bin/python" -m pytest -q -p no:cacheprovider --durations=3
-		)
+end_jobs() {
+	local job
+	for job in $(jobs -p); do
+		kill -- "-$job" 2>/dev/null || true
 	done
 }
 
+# Each folder has a daemon of its own, so they go side by side, and say what they say by turns. As
+# jobs: what is merely in the background is deaf to interrupts, by which tests end programs.
+tests() { # build folder
+	local folder name bad=0
+	local -A run=()
+	set -m
+	trap end_jobs EXIT
+	COPPICE_DAEMON=$(realpath "$1")/daemon/coppiced
+	export COPPICE_DAEMON
+	for folder in client/python/tests/*/; do
+		name=$(basename "$folder")
+		(
+			cd "$folder"
+			"$home/env/bin/python" -m pytest -q -p no:cacheprovider --durations=3
+		) >"$home/$name.log" 2>&1 &
+		run[$name]=$!
+	done
+	for name in "${!run[@]}"; do
+		wait "${run[$name]}" || bad=1
+		echo "$name:"
+		cat "$home/$name.log"
+	done
+	return $bad
+}
+
 case "${1-}" in
-wheel | environment | types) "$1" ;;
+fetch | wheel | environment | types) "$1" ;;
 vllm) vllm "${2:?packaging/python.sh vllm BUILD}" ;;
 tests) tests "${2:?packaging/python.sh tests BUILD}" ;;
 all)
@@ -124,8 +148,8 @@ all)
 	tests "${2:?packaging/python.sh all BUILD}"
 	;;
 *)
-	echo "usage: packaging/python.sh wheel | environment | types | vllm BUILD | tests BUILD |" \
-		"all BUILD" >&2
+	echo "usage: packaging/python.sh fetch | wheel | environment | types | vllm BUILD |" \
+		"tests BUILD | all BUILD" >&2
 	exit 2
 	;;
 esac
