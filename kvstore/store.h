@@ -213,6 +213,7 @@ const struct store_slice *store_seq_slots(const struct store_seq *q, uint32_t *r
 struct store_foresight {
 	uint64_t number;
 	const struct extent *empty; /* that would be lent last; NULL: none yet */
+	uint32_t n_empty; /* extents that would be lent */
 	bool ended; /* there are no more */
 };
 /* Where n tokens would lie behind those that are live, if these had joined the tree: ret has room
@@ -220,6 +221,9 @@ struct store_foresight {
  * pages meanwhile makes it wrong: who goes by it looks again when they are there. */
 uint32_t store_seq_foresee(const struct store_seq *q, uint32_t n, struct store_foresight *foresight,
 			   struct store_slice *ret);
+/* Those extents get memory now, as far as there is any, and need not when tokens come; each as the
+ * pool's commit does. */
+void store_model_get_ready(struct store_model *m, const struct store_foresight *foresight);
 /* What a step looks at, at once. */
 struct store_seq_view {
 	uint64_t path_version;

@@ -23,6 +23,16 @@ static int count_free(struct validate *v, uint32_t index, uint32_t device, uint3
 	return 0;
 }
 
+static bool is_spare(const struct pages *pages, const struct extent *extent)
+{
+	const struct extent *e;
+
+	LIST_FOREACH (e, &pages->spares, link)
+		if (e == extent)
+			return true;
+	return false;
+}
+
 /* Each page has the slices that were found; a free one is in the extent's list. Returns the free
  * ones. */
 static int check_extent_pages(struct validate *v, uint32_t index, uint32_t *ret_n_free)
@@ -41,7 +51,7 @@ static int check_extent_pages(struct validate *v, uint32_t index, uint32_t *ret_
 		TRY(count_free(v, index, d, &n_free));
 	CHECK(v, n_used == e->n_used && n_used + n_free == n,
 	      "extent %u: %u pages used, counted %u, %u free", index, e->n_used, n_used, n_free);
-	CHECK(v, n_used > 0 || v->s->pages.hold || e == e->lent->spare,
+	CHECK(v, n_used > 0 || v->s->pages.hold || is_spare(&v->s->pages, e),
 	      "extent %u is empty but not returned", index);
 	CHECK(v, (n_used > 0) == (e->tenant != NULL), "extent %u with %u pages used: tenant %d",
 	      index, n_used, e->tenant != NULL);
@@ -162,14 +172,14 @@ int validate_pages(struct validate *v)
 		TRY(check_model_pages(v, m));
 		uint64_t n = (uint64_t)m->lent.n_extents * m->lent.extent_pages - m->lent.n_free;
 		n_extents += m->lent.n_extents;
-		n_spares += m->lent.spare != NULL;
+		n_spares += m->lent.n_spares;
 		n_used += n;
 		used_bytes += n * m->lent.page_bytes;
 	}
 	LIST_FOREACH (e, &pages->free, link)
 		n_free++;
 	LIST_FOREACH (e, &pages->spares, link)
-		CHECK(v, e->lent->spare == e && n_spares-- > 0, "a spare of no model");
+		CHECK(v, e->lent && n_spares-- > 0, "a spare of no model");
 	CHECK(v, n_spares == 0, "%u spares are not listed", n_spares);
 	CHECK(v, n_extents == pages->n_extents_used && n_free == pages->n_extents - n_extents,
 	      "%u extents used, counted %u, %u free", pages->n_extents_used, n_extents, n_free);

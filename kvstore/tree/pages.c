@@ -5,13 +5,15 @@
  *          ^                   |      ^
  *        release         last page    | first page
  *          |                   v      |
- *          `---------------- lent.spare <-- release -- pool.vacant, while hold
+ *          `------------- lent's spares <-- release -- pool.vacant, while hold
  */
 #include "pages.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+
+#define SPARES_MOST 8u /* of a model */
 
 int pages_init(struct pages *p, const struct store_config *config)
 {
@@ -103,12 +105,44 @@ static void extent_return(struct pages *p, struct extent *e)
 	p->pool.release(p->pool.ctx, (uint32_t)(e - p->extents));
 }
 
-static struct extent *spare_take(struct pages *p, struct pages_lent *lent)
+/* The model's spare behind this one, or its first; NULL: there is none. */
+static struct extent *spare_behind(const struct pages *p, const struct pages_lent *lent,
+				   const struct extent *e)
 {
-	struct extent *e = lent->spare;
+	struct extent *next = e ? LIST_NEXT(e, link) : LIST_FIRST(&p->spares);
 
+	while (next && next->lent != lent)
+		next = LIST_NEXT(next, link);
+	return next;
+}
+
+static void spare_add(struct pages *p, struct extent *e)
+{
+	LIST_INSERT_HEAD(&p->spares, e, link);
+	e->lent->n_spares++;
+	p->n_spares++;
+}
+
+/* Behind all others: who has looked at it has seen them first. */
+static void spare_add_last(struct pages *p, struct extent *e)
+{
+	struct extent *last = NULL, *other;
+
+	LIST_FOREACH (other, &p->spares, link)
+		last = other;
+	if (!last) {
+		spare_add(p, e);
+		return;
+	}
+	LIST_INSERT_AFTER(last, e, link);
+	e->lent->n_spares++;
+	p->n_spares++;
+}
+
+static struct extent *spare_take(struct pages *p, struct extent *e)
+{
 	LIST_REMOVE(e, link);
-	lent->spare = NULL;
+	e->lent->n_spares--;
 	p->n_spares--;
 	return e;
 }
@@ -118,38 +152,44 @@ uint32_t pages_give_spares(struct pages *p, uint32_t n)
 	uint32_t given = 0;
 
 	for (; given < n && !LIST_EMPTY(&p->spares); given++)
-		extent_return(p, spare_take(p, LIST_FIRST(&p->spares)->lent));
+		extent_return(p, spare_take(p, LIST_FIRST(&p->spares)));
 	return given;
 }
 
 /* An empty one, in no list: kept or returned. */
 static void extent_retire(struct pages *p, struct extent *e)
 {
-	if (e->lent->spare) {
+	if (e->lent->n_spares)
 		extent_return(p, e);
-		return;
-	}
-	e->lent->spare = e;
-	LIST_INSERT_HEAD(&p->spares, e, link);
-	p->n_spares++;
+	else
+		spare_add(p, e);
+}
+
+void pages_make_spares(struct pages *p, struct pages_lent *lent, uint32_t n)
+{
+	struct extent *e;
+
+	while (lent->n_spares < n && lent->n_spares < SPARES_MOST &&
+	       extent_commit(p, lent, &e) == 0)
+		spare_add_last(p, e);
 }
 
 void pages_leave(struct pages *p, struct pages_lent *lent)
 {
-	if (lent->spare)
-		extent_return(p, spare_take(p, lent));
+	while (lent->n_spares)
+		extent_return(p, spare_take(p, spare_behind(p, lent, NULL)));
 }
 
-/* The model's spare, or one of the pool's; where that has none, others' spares go there first. */
+/* A spare of the model, or one of the pool; where that has none, others' spares go there first. */
 static int extent_borrow(struct pages *p, struct pages_lent *lent, struct extent **ret)
 {
-	if (lent->spare) {
-		*ret = spare_take(p, lent);
+	if (lent->n_spares) {
+		*ret = spare_take(p, spare_behind(p, lent, NULL));
 		return 0;
 	}
 	int r = extent_commit(p, lent, ret);
 	while (r == -ENOSPC && !LIST_EMPTY(&p->spares)) {
-		pages_leave(p, LIST_FIRST(&p->spares)->lent);
+		pages_give_spares(p, 1);
 		r = extent_commit(p, lent, ret);
 	}
 	return r;
@@ -267,9 +307,10 @@ static const struct extent *look_at_empty(const struct pages *p, const struct pa
 	if (e && !e->pages)
 		e = LIST_NEXT(e, link);
 	else
-		e = !e && lent->spare ? lent->spare : LIST_FIRST(&p->free);
+		e = spare_behind(p, lent, e) ? spare_behind(p, lent, e) : LIST_FIRST(&p->free);
 	look->empty = e;
 	look->ended = !e;
+	look->n_empty += e != NULL;
 	return e;
 }
 

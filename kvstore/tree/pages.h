@@ -92,8 +92,8 @@ struct pages_lent {
 	uint32_t n_devices; /* that its pages are striped over; 1: a page is on all alike */
 	uint64_t part_bytes; /* of a page on a device that has any of it */
 	uint32_t n_extents;
-	uint64_t n_free; /* pages, of the spare too */
-	struct extent *spare; /* an empty one; NULL: none */
+	uint64_t n_free; /* pages, of spares too */
+	uint32_t n_spares; /* empty ones */
 };
 
 /* Who takes pages: of which model, in whose extents, on whose account. */
@@ -158,6 +158,9 @@ MUST_CHECK int pages_take(struct pages *p, const struct pages_holder *h, uint32_
 /* The next of the pages that would be taken now, one after the other, of one model by several of
  * its tenants; nothing is taken. PAGES_NONE: there is none, or the model is striped. */
 uint32_t pages_look_on(struct pages *p, const struct pages_holder *h, struct store_foresight *look);
+/* Empty extents that would be lent next become the model's spares, with memory, until it has n, or
+ * as many as it may, or there are no more. */
+void pages_make_spares(struct pages *p, struct pages_lent *lent, uint32_t n);
 /* Hands out count rows at fill as a new slice. */
 struct store_slice pages_fill(const struct pages *p, const struct pages_lent *lent, uint32_t page,
 			      uint32_t count);
@@ -166,7 +169,7 @@ void pages_give_back(const struct pages *p, const struct pages_lent *lent, struc
 /* A slice goes, the page with it if it was the last. */
 void pages_drop(struct pages *p, const struct pages_holder *h, struct store_slice slice);
 
-/* A model that goes: its spare goes back. */
+/* A model that goes: its spares go back. */
 void pages_leave(struct pages *p, struct pages_lent *lent);
 
 /* From hold until release pages that go stay readable. */

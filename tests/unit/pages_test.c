@@ -193,6 +193,101 @@ static void test_a_page_larger_than_an_extent_is_refused(void **state)
 	fixture_done(&f);
 }
 
+/* Of pages of four tokens, two to an extent. */
+static struct store_foresight foresee(const struct store_seq *q, uint32_t n)
+{
+	struct store_foresight foresight = {0};
+	struct store_slice slots[200];
+
+	assert_true(store_seq_foresee(q, n, &foresight, slots) > 0);
+	return foresight;
+}
+
+static void test_what_is_foreseen_has_memory_before_its_tokens_come(void **state)
+{
+	struct fixture f;
+	struct store_slice slots[5];
+	uint32_t n;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.extent_pages = 2});
+	struct store_seq *q = fixture_compute(&f, "abcd");
+	struct store_foresight foresight = {0};
+	assert_int_equal(store_seq_foresee(q, 17, &foresight, slots), 5);
+	store_model_get_ready(f.model, &foresight);
+	fixture_check(&f);
+	assert_int_equal(f.n_committed, 3);
+	f.refuse = true;
+	assert_int_equal(fixture_extend(&f, q, "01234567890123456", false), 0);
+	assert_memory_equal(store_seq_slots(q, &n), slots, sizeof(slots));
+	assert_int_equal(n, 5);
+	fixture_close(&f, q);
+	fixture_done(&f);
+}
+
+static void test_what_has_memory_is_foreseen_again_in_the_same_order(void **state)
+{
+	struct fixture f;
+	struct store_slice slots[5], again[5];
+	struct store_foresight foresight = {0}, second = {0};
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.extent_pages = 1});
+	struct store_seq *q = fixture_compute(&f, "abcd");
+	fixture_leave(&f, "xxxx");
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 1);
+	assert_int_equal(store_seq_foresee(q, 20, &foresight, slots), 5);
+	store_model_get_ready(f.model, &foresight);
+	assert_int_equal(store_seq_foresee(q, 20, &second, again), 5);
+	assert_memory_equal(again, slots, sizeof(slots));
+	store_model_get_ready(f.model, &second);
+	assert_int_equal(f.n_committed, 6);
+	fixture_close(&f, q);
+	fixture_done(&f);
+}
+
+static void test_only_so_many_have_memory_ahead_and_others_get_it(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.extent_pages = 1, .n_extents = 12});
+	struct store_seq *q = fixture_compute(&f, "abcd");
+	struct store_foresight foresight = foresee(q, 40);
+	store_model_get_ready(f.model, &foresight);
+	fixture_check(&f);
+	assert_int_equal(f.n_committed, 1 + 8);
+	struct store_model *other = fixture_model(&f, "other", 4, 100);
+	struct store_seq *theirs = fixture_open_in(&f, other, 1, 0, "aaaa", NULL);
+	for (uint32_t i = 0; i < 11; i++)
+		fixture_publish(&f, theirs, "aaaa");
+	fixture_check(&f);
+	assert_int_equal(fixture_extend(&f, theirs, "a", false), -ENOSPC);
+	fixture_close(&f, theirs);
+	fixture_close(&f, q);
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 12);
+	store_model_unref(other);
+	fixture_done(&f);
+}
+
+static void test_what_there_is_no_memory_for_is_not_there_ahead(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.extent_pages = 1});
+	struct store_seq *q = fixture_compute(&f, "abcd");
+	struct store_foresight foresight = foresee(q, 8);
+	f.refuse = true;
+	store_model_get_ready(f.model, &foresight);
+	fixture_check(&f);
+	assert_int_equal(f.n_committed, 1);
+	f.refuse = false;
+	assert_int_equal(fixture_extend(&f, q, "01234567", false), 0);
+	fixture_close(&f, q);
+	fixture_done(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -208,6 +303,10 @@ int main(void)
 		cmocka_unit_test(test_a_page_of_two_slices_stays_until_both_go),
 		cmocka_unit_test(test_models_differ_in_page_bytes),
 		cmocka_unit_test(test_a_page_larger_than_an_extent_is_refused),
+		cmocka_unit_test(test_what_is_foreseen_has_memory_before_its_tokens_come),
+		cmocka_unit_test(test_what_has_memory_is_foreseen_again_in_the_same_order),
+		cmocka_unit_test(test_only_so_many_have_memory_ahead_and_others_get_it),
+		cmocka_unit_test(test_what_there_is_no_memory_for_is_not_there_ahead),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,6 +48,37 @@ static void a_long_prompt_goes_by_plans_made_meanwhile(void **state)
 	school_free(s);
 }
 
+static struct {
+	const struct school *of;
+	uint32_t n, n_between;
+} commits;
+
+static int commit(struct backend *b, uint32_t extent)
+{
+	commits.n++;
+	commits.n_between += !commits.of->h.sched->passes.in_flight;
+	return backend_cpu.extent_commit(b, extent);
+}
+
+/* What a pass's tokens lie in has memory before the one before has ended, but for a prompt's
+ * first. */
+static void memory_is_there_before_a_long_prompts_tokens_are(void **state)
+{
+	struct school *s = school_of_n(100);
+	struct pupil *reader = join(s, 1, 0, 64);
+
+	(void)state;
+	stop_all(s);
+	commits.of = s;
+	commits.n = commits.n_between = 0;
+	s->ops.extent_commit = commit;
+	ask(reader, 3 * MAX_ROWS + 100);
+	go_slowly_till_has(s, reader);
+	assert_true(commits.n > 1);
+	assert_in_range(commits.n_between, 0, 1);
+	school_free(s);
+}
+
 /* Those who decode come again for each of them. */
 static void a_long_prompt_beside_others_goes_by_plans_made_meanwhile(void **state)
 {
@@ -343,6 +374,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_is_foreseen_of_who_does_not_come_again),
 		cmocka_unit_test(a_long_prompt_goes_by_plans_made_meanwhile),
+		cmocka_unit_test(memory_is_there_before_a_long_prompts_tokens_are),
 		cmocka_unit_test(a_long_prompt_beside_others_goes_by_plans_made_meanwhile),
 		cmocka_unit_test(prompts_of_many_go_by_plans_made_meanwhile),
 		cmocka_unit_test(prompts_of_several_users_go_by_plans_made_meanwhile),

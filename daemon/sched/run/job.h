@@ -75,6 +75,7 @@ struct next_job {
 	struct next_rows *rows; /* owned, in order of their places */
 	struct store_slice *slots; /* owned */
 	uint32_t n_rows, rows_room, n_slots, slots_room;
+	struct store_foresight foresight; /* where the next of them will lie */
 };
 
 void plans_init(struct plans *p, struct sched_core *core);

@@ -347,6 +347,7 @@ static bool foresee_pass(struct passes *p)
 	if (!p->core->ops->prepare || !room_foresee(p))
 		return false;
 	job_foresee_next(p->plans, &p->job, &p->next);
+	store_model_get_ready(p->job.model->store, &p->next.foresight);
 	return true;
 }
 

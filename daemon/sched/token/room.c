@@ -329,8 +329,7 @@ static struct asked asked_next(struct sched_lane *lane, uint32_t part)
 			      n_left_behind(lane) > 0 ? n_left : 1};
 }
 
-static int part_foresee(struct next_job *next, struct store_foresight *foresight,
-			const struct asked *a, uint32_t n)
+static int part_foresee(struct next_job *next, const struct asked *a, uint32_t n)
 {
 	struct next_rows *rows;
 	uint32_t n_slots;
@@ -338,7 +337,8 @@ static int part_foresee(struct next_job *next, struct store_foresight *foresight
 	if (GROW(next->rows, next->rows_room, next->n_rows + 1) < 0 ||
 	    GROW(next->slots, next->slots_room, next->n_slots + n) < 0)
 		return -ENOMEM;
-	n_slots = store_seq_foresee(asked_seq(a)->store, n, foresight, next->slots + next->n_slots);
+	n_slots = store_seq_foresee(asked_seq(a)->store, n, &next->foresight,
+				    next->slots + next->n_slots);
 	rows = &next->rows[next->n_rows++];
 	*rows = (struct next_rows){.seq = asked_seq(a),
 				   .n_rows = n,
@@ -369,7 +369,7 @@ static void lane_foresee(struct passes *p, struct sched_lane *lane, struct room 
 		if (n == 0)
 			continue;
 		room->unclear = is_long(room, &asked) ||
-				part_foresee(&p->next, &room->foresight, &asked, n) < 0;
+				part_foresee(&p->next, &asked, n) < 0;
 		if (!room->unclear)
 			room_take(room, &asked, n);
 	}
@@ -540,6 +540,7 @@ bool room_foresee(struct passes *p)
 	struct room room;
 
 	p->next.n_rows = p->next.n_slots = 0;
+	p->next.foresight = (struct store_foresight){0};
 	if (p->n_foreseen == FORESEEN_TIMES || candidates_find(p, p->job.model, true) < 0 ||
 	    !first_of(p, false))
 		return false;

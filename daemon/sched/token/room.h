@@ -17,7 +17,6 @@ struct room {
 	bool first_prompt; /* the prompt that is being looked at is the pass's first */
 	bool foreseen; /* it is the next pass's, of which nothing is taken */
 	bool unclear; /* where something of it will lie cannot be told */
-	struct store_foresight foresight; /* where the next of it will */
 	bool halved; /* decode's user has had more than that of a prompt */
 	uint64_t paths; /* that were read by who is in it */
 	uint32_t n_nodes; /* of these */
