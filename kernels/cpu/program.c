@@ -228,10 +228,15 @@ static void cpu_program_cost(struct backend *b, const struct backend_program *pr
 	};
 }
 
+static uint32_t cpu_rows_as(uint32_t n_rows)
+{
+	return n_rows;
+}
+
 const struct backend_program_ops cpu_program = {
 	.max_rows = MAX_ROWS,
-	.whole_rows = 1,
 	.holds = true,
+	.rows_as = cpu_rows_as,
 	.weights_grain = HUGE_BYTES,
 	.weights_new = cpu_weights_new,
 	.weights_put = cpu_weights_put,

@@ -65,7 +65,8 @@ struct backend_program_cost {
 
 struct backend_program_ops {
 	uint32_t max_rows; /* of a run */
-	uint32_t whole_rows; /* a run of more takes as long as one of the next multiple of it */
+	/* A run of so many rows takes as long as one of these, which are as many or more. */
+	uint32_t (*rows_as)(uint32_t n_rows);
 	/* run computes, and returns when it has: whoever has others to look after asks for little
 	 * at a time. Others begin what completed tells the end of. */
 	bool holds;

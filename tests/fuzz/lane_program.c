@@ -40,8 +40,13 @@ static int program_run(struct backend *b, const struct backend_run *run, struct 
 	return 0;
 }
 
+static uint32_t as_many(uint32_t n_rows)
+{
+	return n_rows;
+}
+
 static const struct backend_program_ops program_ops = {.max_rows = MAX_ROWS,
-						       .whole_rows = 1,
+						       .rows_as = as_many,
 						       .run = program_run};
 
 void lane_program_backend(struct harness *h)

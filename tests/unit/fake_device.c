@@ -477,7 +477,7 @@ static void fake_cost(struct backend *b, const struct backend_program *program,
 const struct backend_ops *fake_device_ops(void)
 {
 	fake.program = (struct backend_program_ops){.max_rows = PROGRAM_MAX_ROWS,
-						    .whole_rows = LT_ROWS,
+						    .rows_as = program_rows_as,
 						    .weights_grain = WEIGHTS_GRAIN,
 						    .weights_new = fake_weights_new,
 						    .weights_put = fake_weights_put,

@@ -20,7 +20,7 @@ foreach(unit turns budget sched_paths queues neighbour branched)
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()
 
-foreach(unit pass pass_cancel pass_charge pass_company)
+foreach(unit pass pass_rows pass_cancel pass_charge pass_company)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c unit/school.c
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()

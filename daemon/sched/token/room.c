@@ -44,8 +44,8 @@ void room_begin(struct passes *p, const struct sched_model *model, struct room *
 	double ns = fmax(budget_ns(p->core), cost->fixed_ns);
 
 	*ret = (struct room){.model = model,
+			     .program = p->core->ops->program,
 			     .rows = p->core->ops->program->max_rows,
-			     .whole_rows = p->core->ops->program->whole_rows,
 			     .ns = DECODE_PARTS * ns,
 			     .budget_ns = ns,
 			     .layer_ns = budget_ns(p->core),
@@ -73,14 +73,13 @@ static uint32_t n_hidden(const struct room *room, uint32_t n)
 	return n < most ? n : most;
 }
 
-/* Products of the first n rows: of many so long as of the next whole number. */
+/* Products of the first n rows, or of as many as take as long. */
 static double products_ns(const struct room *room, uint32_t n)
 {
 	const struct backend_program_cost *cost = &room->model->program->cost;
-	uint32_t few = n_hidden(room, n), over = (n - few) % room->whole_rows;
-	uint32_t many = n - few + (over ? room->whole_rows - over : 0);
+	uint32_t all = room->program->rows_as(n), few = n_hidden(room, all);
 
-	return few * cost->hidden_row_ns + many * cost->row_ns;
+	return few * cost->hidden_row_ns + (all - few) * cost->row_ns;
 }
 
 /* Tokens of a lane's part that the pass may have, and where they go on. */
@@ -113,21 +112,6 @@ double room_attention_ns(const struct room *room)
 	return room->model->shape.n_layers * room->attend_ns;
 }
 
-/* How many rows of it the room's time is enough for, if no results are wanted. */
-static double unwanted_in_time(const struct room *room, const struct asked *a)
-{
-	const struct backend_program_cost *cost = &room->model->program->cost;
-	double each_ns = attention_ns(room, a);
-	double n = cost->hidden_rows - n_hidden(room, room->n_taken);
-	double ns = n * (cost->hidden_row_ns + each_ns);
-
-	if (room->ns <= 0)
-		return 0;
-	if (room->ns <= ns)
-		return room->ns / (cost->hidden_row_ns + each_ns);
-	return n + (room->ns - ns) / (cost->row_ns + each_ns);
-}
-
 /* Of its left tokens those before the first one whose results are wanted. */
 static uint32_t n_unwanted(const struct asked *a)
 {
@@ -140,7 +124,8 @@ static uint32_t n_unwanted(const struct asked *a)
 	return part->first_wanted > n_done ? part->first_wanted - n_done : 0;
 }
 
-/* The attention of one layer is not cut, and takes no longer than a batch may. */
+/* How many rows of it the attention of one layer has time for: it is not cut, and takes no longer
+ * than a batch may. */
 static double attended_in_time(const struct room *room, const struct asked *a)
 {
 	double left_ns = room->layer_ns - room->attend_ns, each_ns = layer_ns(room, a);
@@ -148,18 +133,6 @@ static double attended_in_time(const struct room *room, const struct asked *a)
 	if (each_ns <= 0)
 		return room->rows;
 	return left_ns > 0 ? left_ns / each_ns : 0;
-}
-
-/* The same with the results that are: behind the first such row each takes longer. */
-static double rows_in_time(const struct room *room, const struct asked *a)
-{
-	const struct backend_program_cost *cost = &room->model->program->cost;
-	double each_ns = cost->row_ns + attention_ns(room, a);
-	double wanted_ns = each_ns + cost->wanted_ns;
-	double n = fmin(unwanted_in_time(room, a), attended_in_time(room, a));
-	uint32_t unwanted = n_unwanted(a);
-
-	return n <= unwanted ? n : unwanted + (n - unwanted) * each_ns / wanted_ns;
 }
 
 /* The head of the pass's first row whose results are wanted is what all rows take. */
@@ -173,28 +146,75 @@ double room_results_ns(const struct room *room)
 	return results_ns(room, room->n_wanted);
 }
 
-/* Not some few rows more than a whole number. */
-static uint32_t whole(const struct room *room, uint32_t n)
+static uint32_t n_wanted(const struct asked *a, uint32_t n)
 {
-	uint32_t all = room->n_taken + n, over = all % room->whole_rows;
+	uint32_t unwanted = n_unwanted(a);
 
-	if (all < room->whole_rows)
-		return n;
-	return over < n ? n - over : 0;
+	return n > unwanted ? n - unwanted : 0;
+}
+
+/* How much longer the pass is with the next n rows of it, but for reading its path. */
+static double rows_ns(const struct room *room, const struct asked *a, uint32_t n)
+{
+	return products_ns(room, room->n_taken + n) - products_ns(room, room->n_taken) +
+	       results_ns(room, room->n_wanted + n_wanted(a, n)) -
+	       results_ns(room, room->n_wanted) + n * attention_ns(room, a);
+}
+
+/* How many rows of it so long a time is enough for, n at most. */
+static uint32_t rows_in(const struct room *room, const struct asked *a, double ns, uint32_t n)
+{
+	uint32_t few = 0;
+
+	if (ns <= 0 || rows_ns(room, a, n) <= ns)
+		return ns <= 0 ? 0 : n;
+	while (n - few > 1) {
+		uint32_t half = few + (n - few) / 2;
+
+		if (rows_ns(room, a, half) <= ns)
+			few = half;
+		else
+			n = half;
+	}
+	return few;
+}
+
+/* The pass with the next n rows of it, for each of these. */
+static double each_ns(const struct room *room, const struct asked *a, uint32_t n)
+{
+	double pass_ns = room->model->program->cost.fixed_ns + room->taken_ns;
+
+	return (pass_ns + rows_ns(room, a, n)) / n;
+}
+
+/* Not some rows more than go together with as many products, where it has its tokens sooner with
+ * these alone. */
+static uint32_t whole(const struct room *room, const struct asked *a, uint32_t n)
+{
+	uint32_t all = room->n_taken + n, fewer = n;
+
+	while (fewer > 0 && room->program->rows_as(room->n_taken + fewer) > all)
+		fewer--;
+	return fewer > 0 && each_ns(room, a, fewer) < each_ns(room, a, n) ? fewer : n;
 }
 
 /* ---- rows are taken -------------------------------------------------------------------------- */
+
+/* How many of its n rows the pass has time for. */
+static uint32_t most_rows(const struct room *room, const struct asked *a, uint32_t n)
+{
+	return rows_in(room, a, room->ns, (uint32_t)fmin(n, attended_in_time(room, a)));
+}
 
 /* Of the part's left tokens as many as there is room for, of the first of all at least one; of a
  * draft all or none. */
 static uint32_t rows_for(const struct room *room, const struct asked *a)
 {
-	double most = rows_in_time(room, a);
-	uint32_t n_left = a->n_left, n = n_left;
+	uint32_t n_left = a->n_left, n = most_rows(room, a, n_left);
 	bool is_first = !room->n_of_lane && (room->n_lanes == 0 || room->first_prompt);
 
-	if (most < n)
-		n = whole(room, (uint32_t)most);
+	if (n > 0 && n < n_left)
+		n = whole(room, a, n);
 	if (a->lane->decode.parents)
 		return (n == n_left || is_first) && n_left <= room->rows ? n_left : 0;
 	if (n == 0 && n_left > 0 && is_first)
@@ -207,17 +227,14 @@ static double room_take(struct room *room, const struct asked *a, uint32_t n)
 {
 	const struct sched_model *m = room->model;
 	struct path_added added = paths_add(room->paths, asked_seq(a));
-	uint32_t unwanted = n_unwanted(a), n_wanted = n > unwanted ? n - unwanted : 0;
-	double attend_ns = n * layer_ns(room, a) + work_ns(m, 0, added.n_tokens);
-	double ns = products_ns(room, room->n_taken + n) - products_ns(room, room->n_taken) +
-		    results_ns(room, room->n_wanted + n_wanted) - results_ns(room, room->n_wanted) +
-		    m->shape.n_layers * attend_ns + added.n_nodes * NODE_NS;
+	double read_ns = work_ns(m, 0, added.n_tokens);
+	double ns = rows_ns(room, a, n) + m->shape.n_layers * read_ns + added.n_nodes * NODE_NS;
 
-	room->attend_ns += attend_ns;
+	room->attend_ns += n * layer_ns(room, a) + read_ns;
 	room->n_nodes += added.n_nodes;
 	room->rows -= n;
 	room->n_taken += n;
-	room->n_wanted += n_wanted;
+	room->n_wanted += n_wanted(a, n);
 	room->n_of_lane += n;
 	room->ns -= ns;
 	room->taken_ns += ns;
@@ -368,8 +385,7 @@ static void lane_foresee(struct passes *p, struct sched_lane *lane, struct room 
 
 		if (n == 0)
 			continue;
-		room->unclear = is_long(room, &asked) ||
-				part_foresee(&p->next, &asked, n) < 0;
+		room->unclear = is_long(room, &asked) || part_foresee(&p->next, &asked, n) < 0;
 		if (!room->unclear)
 			room_take(room, &asked, n);
 	}

@@ -6,7 +6,8 @@
 
 struct room {
 	const struct sched_model *model;
-	uint32_t rows, n_taken, n_wanted, whole_rows;
+	const struct backend_program_ops *program; /* the backend's */
+	uint32_t rows, n_taken, n_wanted;
 	double ns; /* left of what decode may take, then of what prompts may */
 	double budget_ns;
 	double layer_ns; /* what attention of one layer may take */

@@ -72,7 +72,7 @@ static void programs_cost(struct backend *b, const struct backend_program *progr
 
 const struct backend_program_ops backend_program_ops = {
 	.max_rows = PROGRAM_MAX_ROWS,
-	.whole_rows = LT_ROWS,
+	.rows_as = program_rows_as,
 	.weights_grain = WEIGHTS_GRAIN,
 	.weights_new = programs_weights_new,
 	.weights_put = programs_weights_put,

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #define PREPARE_NS 10e6 /* what a step of getting ready may take of others */
+#define FEW_ROWS 64u /* what are more is products of cuBLASLt alone */
 #define HIDDEN_ROWS 256u /* products of more take the arithmetic's time */
 
 void programs_done(struct programs *programs)
@@ -199,6 +200,11 @@ static uint32_t count_ops(const struct program *p)
 	for (uint32_t layer = 0; layer < p->shape.n_layers; layer++)
 		n += p->kinds[p->kind_of[layer]].n_ops;
 	return n;
+}
+
+uint32_t program_rows_as(uint32_t n_rows)
+{
+	return n_rows <= FEW_ROWS ? n_rows : lt_rows(n_rows);
 }
 
 void program_cost(const struct batch *b, const struct backend_program *program,

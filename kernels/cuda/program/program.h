@@ -28,6 +28,7 @@ MUST_CHECK int program_run(struct batch *b, const struct backend_run *run, struc
  * product of the head, over whatever is in the scratch memory; for who measures, or prepares. */
 MUST_CHECK int program_run_products(struct batch *b, struct backend_program *program,
 				    uint32_t n_rows, bool once);
+uint32_t program_rows_as(uint32_t n_rows);
 void program_cost(const struct batch *b, const struct backend_program *program,
 		  struct backend_program_cost *ret);
 
