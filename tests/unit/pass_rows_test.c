@@ -1,5 +1,6 @@
 /*
- * pass_rows_test.c - how many rows of a prompt a pass has, as its products go together.
+ * pass_rows_test.c - how many rows of a prompt a pass has: of one that nobody is beside, and as its
+ * products go together.
  */
 #include "school.h"
 
@@ -11,6 +12,102 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+
+#define SECOND_NS UINT64_C(1000000000)
+#define HIDDEN_ROWS 50u
+#define ALONE_ROWS (4 * HIDDEN_ROWS)
+#define TOKENS 20000u
+
+/* The budget is enough for 100 rows. */
+static struct school *school_of_a_reader(double row_ns, struct pupil **ret_reader)
+{
+	struct school *s = school_new(row_ns);
+
+	world.hidden_rows = HIDDEN_ROWS;
+	school_start(s);
+	*ret_reader = join(s, 1, 0, 1);
+	ask(*ret_reader, TOKENS);
+	return s;
+}
+
+/* Of a pass behind those that may have begun. */
+static uint32_t next_rows(struct school *s)
+{
+	go_passes(s, 3);
+	return world.n_rows;
+}
+
+static void nobody_else_for_a_second_makes_passes_longer(void **state)
+{
+	struct pupil *reader;
+	struct school *s = school_of_a_reader(0.3 * MS, &reader);
+
+	(void)state;
+	assert_int_equal(next_rows(s), ALONE_ROWS);
+	assert_true(world.longest_ns <= FIXED_NS + 0.31 * MS * ALONE_ROWS);
+	school_free(s);
+}
+
+static void who_opens_a_sequence_is_there_for_a_second(void **state)
+{
+	struct pupil *reader;
+	struct school *s = school_of_a_reader(0.3 * MS, &reader);
+
+	(void)state;
+	go_passes(s, 2);
+	join(s, 1, 0, 1);
+	assert_in_range(next_rows(s), 95, 100);
+	go_for(s, 600 * 1000 * US);
+	assert_in_range(next_rows(s), 95, 100);
+	go_for(s, 400 * 1000 * US);
+	assert_int_equal(next_rows(s), ALONE_ROWS);
+	school_free(s);
+}
+
+static void who_has_asked_is_there_for_a_second(void **state)
+{
+	struct pupil *reader, *other;
+	struct school *s = school_of_a_reader(0.3 * MS, &reader);
+
+	(void)state;
+	other = join(s, 2, 0, 1);
+	go_for(s, 2 * SECOND_NS);
+	assert_int_equal(next_rows(s), ALONE_ROWS);
+	ask(other, 1);
+	go_passes(s, 3);
+	assert_true(has(other));
+	assert_in_range(world.n_rows, 95, 100);
+	go_for(s, 600 * 1000 * US);
+	assert_in_range(next_rows(s), 95, 100);
+	go_for(s, 400 * 1000 * US);
+	assert_int_equal(next_rows(s), ALONE_ROWS);
+	school_free(s);
+}
+
+/* Two prompts, each of which waits for the other's passes. */
+static void two_prompts_are_not_alone(void **state)
+{
+	struct pupil *reader, *other;
+	struct school *s = school_of_a_reader(0.3 * MS, &reader);
+
+	(void)state;
+	other = join(s, 2, 0, 1);
+	ask(other, TOKENS);
+	go_for(s, 2 * SECOND_NS);
+	assert_in_range(next_rows(s), 95, 100);
+	school_free(s);
+}
+
+static void no_pass_is_longer_than_some_budgets(void **state)
+{
+	struct pupil *reader;
+	struct school *s = school_of_a_reader(MS, &reader);
+
+	(void)state;
+	assert_in_range(next_rows(s), 115, 120);
+	assert_true(world.longest_ns <= FIXED_NS + 4 * BUDGET_NS + MS);
+	school_free(s);
+}
 
 static uint32_t multiple_of_64(uint32_t n_rows)
 {
@@ -45,8 +142,8 @@ static void rows_are_left_out_where_the_others_are_sooner_without(void **state)
 	assert_in_range(rows_between(5 * MS), 112, 115);
 }
 
-/* Beside a row of decode, whose products are those of 64: half of its pass is enough for 63 more, but not
- * for products of 128. */
+/* Beside a row of decode, whose products are those of 64: half of its pass is enough for 63 more,
+ * but not for products of 128. */
 static void products_of_all_rows_are_in_the_time_that_a_prompt_has(void **state)
 {
 	struct school *s = school_new(0.09 * MS);
@@ -65,6 +162,11 @@ static void products_of_all_rows_are_in_the_time_that_a_prompt_has(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nobody_else_for_a_second_makes_passes_longer),
+		cmocka_unit_test(who_opens_a_sequence_is_there_for_a_second),
+		cmocka_unit_test(who_has_asked_is_there_for_a_second),
+		cmocka_unit_test(two_prompts_are_not_alone),
+		cmocka_unit_test(no_pass_is_longer_than_some_budgets),
 		cmocka_unit_test(rows_are_left_out_where_the_others_are_sooner_without),
 		cmocka_unit_test(products_of_all_rows_are_in_the_time_that_a_prompt_has),
 	};

@@ -242,7 +242,9 @@ static void give_program(struct pupil *p)
 						   .n_vocab = N_VOCAB,
 						   .max_positions = 1u << 30};
 	model->program->cost = (struct backend_program_cost){.fixed_ns = world.fixed_ns,
+							     .hidden_row_ns = world.row_ns,
 							     .row_ns = world.row_ns,
+							     .hidden_rows = world.hidden_rows,
 							     .wanted_ns = world.wanted_ns};
 }
 

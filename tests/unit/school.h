@@ -21,6 +21,7 @@
 
 struct world {
 	double row_ns, fixed_ns; /* what all need: FIXED_NS, unless a test says otherwise */
+	uint32_t hidden_rows; /* of which reading the weights hides a part: none, in fact */
 	double wanted_ns; /* of each row but one whose results are wanted, behind the last layer */
 	uint64_t now_ns, end_ns, last_id;
 	double longest_ns; /* of a pass */

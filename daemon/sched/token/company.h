@@ -10,6 +10,8 @@ uint64_t company_until_ns(const struct passes *p, const struct sched_model *mode
 /* The pass begins that was held until p->held_until_ns at most: the wait is theirs whom others
  * waited for. */
 void company_charge(struct passes *p);
+/* Has any other lane, of whatever model, asked for anything a moment ago, or does it now? */
+bool company_is_there(const struct passes *p, const struct sched_lane *of);
 /* The users of the lanes of the job have come. */
 void company_came(struct passes *p);
 

@@ -8,12 +8,16 @@
  */
 #include "room.h"
 
+#include "company.h"
+
 #include "daemon/base/grow.h"
 #include "daemon/program/held_program.h"
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/run/job_tree.h"
 #include "daemon/sched/seq/seq.h"
 #include "daemon/sched/step/step_end.h"
+
+#include "kernels/arith.h"
 
 #include "kvstore/seq/gather.h"
 
@@ -28,6 +32,10 @@
  * them once more. */
 #define DECODE_PARTS 4.0
 #define LEAST_PART 0.25 /* of the budget: prompts, however much decode there is */
+/* A prompt that is alone: of the budget, and of the rows whose products reading the weights hides a
+ * part of. More are hardly any faster. */
+#define ALONE_PARTS 4.0
+#define ALONE_HIDDEN 4u
 /* The next pass is foreseen so often in one, each time over so many nodes of paths at most. */
 #define FORESEEN_TIMES 3u
 #define FORESEEN_NODES 4096u
@@ -200,10 +208,18 @@ static uint32_t whole(const struct room *room, const struct asked *a, uint32_t n
 
 /* ---- rows are taken -------------------------------------------------------------------------- */
 
-/* How many of its n rows the pass has time for. */
+/* How many of its n rows the pass has time for; where a prompt is alone, for so many it takes
+ * longer. */
 static uint32_t most_rows(const struct room *room, const struct asked *a, uint32_t n)
 {
-	return rows_in(room, a, room->ns, (uint32_t)fmin(n, attended_in_time(room, a)));
+	double longer_ns = (ALONE_PARTS - 1) * room->budget_ns;
+	uint32_t most;
+
+	n = (uint32_t)fmin(n, attended_in_time(room, a));
+	most = rows_in(room, a, room->ns, n);
+	if (room->n_taken + most >= room->alone_rows)
+		return most;
+	return rows_in(room, a, room->ns + longer_ns, min_u32(n, room->alone_rows - room->n_taken));
 }
 
 /* Of the part's left tokens as many as there is room for, of the first of all at least one; of a
@@ -480,6 +496,9 @@ static void take_decode(struct passes *p, struct room *room)
 static void take_prompts(struct passes *p, struct room *room)
 {
 	room_begin_prompts(p, room);
+	/* Whoever comes while such a pass is under way waits longer for his first one. */
+	if (room->n_taken == 0 && p->n_candidates == 1 && !company_is_there(p, p->candidates->lane))
+		room->alone_rows = ALONE_HIDDEN * room->model->program->cost.hidden_rows;
 	room->first_prompt = true;
 	for (uint32_t i = 0; i < p->n_candidates && room->rows > 0; i++) {
 		if (p->candidates[i].decode)

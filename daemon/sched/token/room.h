@@ -18,6 +18,7 @@ struct room {
 	bool first_prompt; /* the prompt that is being looked at is the pass's first */
 	bool foreseen; /* it is the next pass's, of which nothing is taken */
 	bool unclear; /* where something of it will lie cannot be told */
+	uint32_t alone_rows; /* a prompt that is alone may take longer for so many; 0: it is not */
 	bool halved; /* decode's user has had more than that of a prompt */
 	uint64_t paths; /* that were read by who is in it */
 	uint32_t n_nodes; /* of these */
