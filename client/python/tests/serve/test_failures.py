@@ -313,6 +313,41 @@ class Both(Done):
         return [Ids(), Ids()]
 
 
+class Recording(Lane):
+    """It knows whose tokens each of its entries has."""
+
+    def __init__(self, answer, n):
+        super().__init__(*(Seq() for _ in range(n)))
+        self.answer, self.entries = answer, []
+
+    def decode(self, parts, **_):
+        self.entries.append([part[0] for part in parts])
+        return self.answer
+
+
+def test_who_is_cancelled_is_in_no_later_entry():
+    lane = Recording(Both(), 2)
+    batch, events, closed = batch_of(lane, 2)
+    batch._model = Model()
+    gone, stays = batch.streams
+    batch.turn()
+    gone.cancelled = True
+    batch.turn()
+    assert lane.entries == [[gone.seq, stays.seq], [stays.seq]]
+    assert closed == [gone] and [e.stream for e in events if e.finish == "cancelled"] == [gone]
+
+
+def test_who_is_cancelled_alone_ends_before_his_token():
+    lane = Recording(Pending(), 1)
+    batch, events, closed = batch_of(lane, 1)
+    [gone] = batch.streams
+    batch.turn()
+    gone.cancelled = True
+    batch.turn()
+    assert closed == [gone] and not batch.in_flight and len(lane.entries) == 1
+    assert [(event.token, event.finish) for event in events] == [(None, "cancelled")]
+
+
 class Bell(Lane):
     """A lane that has rung, and whose entry has been read."""
 

@@ -77,6 +77,9 @@ def test_a_server_that_is_started_first(tmp_path, folder):
 
 
 def test_a_stream_that_is_hung_up_is_gone_within_a_token(server):
+    """Which token: test_failures.py."""
+    hung_up = server.counter("coppice_hung_up_total")
+    n_tokens = server.counter("coppice_generated_tokens_total")
     link = stream(server, prompt=checkpoint.prompt(), max_tokens=7000)
     answer = link.getresponse()
     answer.read(10)
@@ -84,6 +87,8 @@ def test_a_stream_that_is_hung_up_is_gone_within_a_token(server):
     answer.close()
     link.close()
     wait_for(lambda: server.counter("coppice_sequences") == 0, limit=5)
+    assert server.counter("coppice_hung_up_total") == hung_up + 1
+    assert server.counter("coppice_generated_tokens_total") < n_tokens + 7000
 
 
 def test_several_workers_behind_one_port(daemon, folder):
