@@ -463,7 +463,8 @@ class Sequence:
     def fork(self) -> Sequence:
         """A second sequence at the same place. Blocks for what is in front of it."""
     def pin(self, seconds: float) -> int:
-        """Keeps its tokens from eviction, also after its end; the pin's number."""
+        """Keeps its tokens from eviction, also after its end; the pin's number. Raises Invalid:
+        for longer than the daemon's max_pin_ms."""
     def sparse(
         self,
         *,

@@ -8,6 +8,12 @@ import errno
 class Error(OSError):
     """What the daemon or the library refuses. `errno`; `strerror` is the sentence."""
 
+    __module__ = "coppice"  # where it is imported from, as a traceback has it
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ == __name__:
+            cls.__module__ = "coppice"
+
     def __str__(self) -> str:
         return str(self.strerror)
 

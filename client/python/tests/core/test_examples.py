@@ -35,6 +35,18 @@ def run_program(text: str, daemon: Daemon) -> str:
     return done.stdout
 
 
+def test_what_examples_import_is_said_before() -> None:
+    """What is not Python's own, or the package, is in a line of pip's in front of it."""
+    before, n = "", 0
+    for text, code in re.findall(r"(.*?)```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
+        before += text + code
+        for name in re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE):
+            if name not in sys.stdlib_module_names and name != "coppice":
+                assert re.search(rf"pip install .*\b{name}\b", before), name
+                n += 1
+    assert n >= 4
+
+
 def test_agents_on_one_document(daemon: Daemon) -> None:
     lines = run("Agents on one document", daemon).splitlines()
     assert len(lines) == 3 and all(line.count(" ") > 5 for line in lines)

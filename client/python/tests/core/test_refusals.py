@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import socket
 import threading
@@ -37,6 +38,14 @@ def test_no_daemon(tmp_path: Path, leaves_nothing: None) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(coppice.NoDaemon):
         coppice.connect(str(tmp_path / "file"))
+
+
+def test_exceptions_are_called_as_they_are_imported() -> None:
+    kinds = [kind for kind in vars(coppice).values() if isinstance(kind, type)]
+    errors = [kind for kind in kinds if issubclass(kind, coppice.Error)]
+    assert len(errors) > 10 and {kind.__module__ for kind in errors} == {"coppice"}
+    again = pickle.loads(pickle.dumps(coppice.NoRoom(28, "no room")))
+    assert type(again) is coppice.NoRoom and (again.errno, str(again)) == (28, "no room")
 
 
 def refuse(server: socket.socket) -> None:
