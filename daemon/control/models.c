@@ -367,27 +367,46 @@ static bool sees_all(const struct sched_request *rq)
 	return rq->privileged || !rq->session;
 }
 
-static void tell_of_session(const struct sched *s, const struct sched_session *session)
+/* A page's models: of all those that are told, n from the first-th on. */
+struct models_told {
+	uint64_t list; /* its number: which models have been seen */
+	uint64_t first, n_seen;
+	uint32_t n;
+	struct sched_model *models[MODELS_PAGE];
+};
+
+static void tell(struct models_told *told, struct sched_model *model, uint32_t n_users)
 {
-	for (uint32_t i = 0; i < s->core.config->max_models; i++)
-		if (session->models[i])
-			session->models[i]->n_told++;
+	if (model->told_in != told->list) {
+		model->told_in = told->list;
+		model->n_told = 0;
+		if (told->n_seen >= told->first && told->n < MODELS_PAGE)
+			told->models[told->n++] = model;
+		told->n_seen++;
+	}
+	model->n_told += n_users;
 }
 
-/* How many sessions that the asker may know of have each open: counted session by session, as
- * looking through all sessions for each model takes as long as there are of both. */
-static void count_told(const struct sched *s, const struct sched_request *rq)
+/* Session by session: others' models are not looked at, however many there are. */
+static void tell_of_domain(const struct sched *s, uint64_t domain, struct models_told *told)
 {
 	const struct sched_session *session;
+
+	LIST_FOREACH (session, &s->sessions, link) {
+		if (session->domain != domain)
+			continue;
+		for (uint32_t i = 0; i < s->core.config->max_models; i++)
+			if (session->models[i])
+				tell(told, session->models[i], 1);
+	}
+}
+
+static void tell_of_all(const struct sched *s, struct models_told *told)
+{
 	struct sched_model *model;
 
 	LIST_FOREACH (model, &s->models, link)
-		model->n_told = sees_all(rq) ? model->n_users : 0;
-	if (sees_all(rq))
-		return;
-	LIST_FOREACH (session, &s->sessions, link)
-		if (session->domain == rq->session->domain)
-			tell_of_session(s, session);
+		tell(told, model, model->n_users);
 }
 
 static struct model_info model_info(const struct sched *s, const struct sched_model *model)
@@ -405,27 +424,20 @@ static struct model_info model_info(const struct sched *s, const struct sched_mo
 	return info;
 }
 
-/* The cursor counts all that were looked at. */
+/* The cursor counts those that were told. */
 static int list_serve(struct sched *s, struct sched_request *rq)
 {
 	struct models_page *page = rq->room;
-	const struct sched_model *model;
-	uint64_t index = 0, first = page->cursor;
+	struct models_told told = {.list = ++s->n_model_lists, .first = page->cursor};
 
-	count_told(s, rq);
-	page->n = 0;
-	page->cursor = 0;
-	LIST_FOREACH (model, &s->models, link) {
-		if (index++ < first)
-			continue;
-		if (model->n_told == 0 && !sees_all(rq))
-			continue;
-		if (page->n == MODELS_PAGE) {
-			page->cursor = index - 1;
-			break;
-		}
-		page->infos[page->n++] = model_info(s, model);
-	}
+	if (sees_all(rq))
+		tell_of_all(s, &told);
+	else
+		tell_of_domain(s, rq->session->domain, &told);
+	for (uint32_t i = 0; i < told.n; i++)
+		page->infos[i] = model_info(s, told.models[i]);
+	page->n = told.n;
+	page->cursor = told.n_seen > told.first + told.n ? told.first + told.n : 0;
 	return 0;
 }
 

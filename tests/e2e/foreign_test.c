@@ -71,6 +71,64 @@ static int look_at_models(const struct harness *h, int said)
 	return other_stay(said, 0);
 }
 
+#define SESSIONS 5u
+#define MODELS 16u /* of each, one of them common */
+#define PAGES_MAX 8u
+
+/* Opens them, and counts what is told: models, and sessions of the common one. */
+static bool is_told_all(struct client *c)
+{
+	Coppice__Models m = COPPICE__MODELS__INIT;
+	unsigned n = 0, n_common = 0;
+
+	for (unsigned i = 0; i < PAGES_MAX && (i == 0 || m.cursor); i++) {
+		const Coppice__ModelsReply *models = client_verb(c, models, &m)->models;
+
+		n += (unsigned)models->n_model;
+		for (size_t k = 0; k < models->n_model; k++)
+			if (strcmp(models->model[k]->name, "common") == 0)
+				n_common += models->model[k]->n_sessions;
+		m.has_cursor = true;
+		m.cursor = models->cursor;
+	}
+	return n == SESSIONS * (MODELS - 1) + 1 && n_common == SESSIONS && m.cursor == 0;
+}
+
+static int open_many_models(const struct harness *h, int said)
+{
+	struct client c[SESSIONS];
+	char name[32];
+
+	for (unsigned i = 0; i < SESSIONS; i++) {
+		c[i] = client_open(h);
+		for (unsigned k = 1; k < MODELS; k++) {
+			snprintf(name, sizeof(name), "theirs %u %u", i, k);
+			if (!opens(&c[i], name))
+				return 1;
+		}
+		if (!opens(&c[i], "common"))
+			return 2;
+	}
+	return is_told_all(&c[2]) ? other_stay(said, 0) : 3;
+}
+
+static void models_of_many_sessions_are_told_once(void **state)
+{
+	struct harness *h = *state;
+
+	h->flags[0] = "--max-sessions=32"; /* of which several are one user's */
+	harness_start(h);
+	struct client c = client_open(h);
+
+	assert_true(opens(&c, "ours"));
+	assert_true(opens(&c, "common"));
+	struct other other = other_start(h, OTHER, open_many_models);
+
+	other_ready(&other);
+	other_kill(&other);
+	client_close(&c);
+}
+
 static void models_of_others_are_not_told(void **state)
 {
 	struct client c = client_open(*state);
@@ -182,6 +240,7 @@ static void the_board_is_no_way_to_talk(void **state)
 
 #define CASES(loop) \
 	HARNESS_CASE(loop, models_of_others_are_not_told), \
+		HARNESS_BARE(loop, models_of_many_sessions_are_told_once), \
 		HARNESS_CASE(loop, counters_of_others_are_not_told), \
 		HARNESS_CASE(loop, the_board_is_no_way_to_talk)
 
