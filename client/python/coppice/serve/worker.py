@@ -33,6 +33,9 @@ _TURN_S = 0.5  # the longest sleep, after which it looks whether it is to end
 _NOTE_S = 1.0
 
 _GONE = (coppice.DaemonGone, coppice.NoDaemon, coppice.TimedOut)
+_OF_THE_CHECKPOINT = (coppice.Unsupported, coppice.Invalid, coppice.NotFound)
+_LATER = "come back later"
+_MEND = "whoever runs the server has to mend that"
 
 log = logging.getLogger("coppice.serve")
 
@@ -54,6 +57,7 @@ class Worker:
         self._connection: coppice.Connection | None = None
         self.limits: Limits | None = None  # of the model, once it has been loaded
         self.why = "starting"  # there is no engine
+        self._what_to_do = _LATER
         self._said = ""  # of that, in the log
         self._refused_s = 0.0  # how long it was waited after the last refusal
         self._over = threading.Event()
@@ -77,7 +81,7 @@ class Worker:
     def model(self) -> Limits:
         """Raises why nothing can be computed now."""
         if self.limits is None or self._engine is None:
-            raise unavailable(f"{self.why}; come back later")
+            raise unavailable(f"{self.why}; {self._what_to_do}")
         return self.limits
 
     def add(self, streams: list[Stream], job: Job) -> None:
@@ -86,7 +90,7 @@ class Worker:
             raise busy(f"{len(self._jobs)} streams are under way here; come back later")
         with self._lock:
             if self._engine is None:
-                raise unavailable(f"{self.why}; come back later")
+                raise unavailable(f"{self.why}; {self._what_to_do}")
             self._jobs.update((stream, job) for stream in streams)
             metrics.STREAMS.inc(len(streams))
             for leader in leaders(streams):
@@ -150,6 +154,7 @@ class Worker:
         if why != self._said and not self._over.is_set():
             log.warning("%s", why)
         self.why = self._said = why
+        self._what_to_do = _MEND if isinstance(error, _OF_THE_CHECKPOINT) else _LATER
 
     def _run_session(self) -> None:
         with coppice.connect(self._config.socket, timeout=_CONNECT_S) as connection:
@@ -179,7 +184,7 @@ class Worker:
 
     def _run_loading(self, progress: coppice.Progress) -> None:
         done = progress.n_done / progress.n_bytes if progress.n_bytes else 0
-        self.why = f"weights are being loaded: {done:.0%}"
+        self.why, self._what_to_do = f"weights are being loaded: {done:.0%}", _LATER
 
     def _run_begin(
         self, connection: coppice.Connection, engine: Engine, model: coppice.Model

@@ -76,6 +76,26 @@ def test_a_server_that_is_started_first(tmp_path, folder):
         server.end()
 
 
+def test_a_model_that_is_not_computed(daemon, tmp_path):
+    """It says which key of the config that is; and serves, once that is mended."""
+    bare = checkpoint.without_tokenizer(tmp_path / "bare")
+    good = (bare / "config.json").read_text()
+    (bare / "config.json").unlink()
+    (bare / "config.json").write_text(json.dumps({**json.loads(good), "hidden_act": "tanh"}))
+    server = Server(bare, daemon.socket)
+    body = {"model": "bare", "prompt": [1, 2], "max_tokens": 1}
+    try:
+        wait_for(lambda: 'hidden_act is \\"tanh\\"' in server.get("/health")[1])
+        wait_for(lambda: "has to mend that" in post(server, body)[1]["error"]["message"])
+        assert post(server, body)[0] == server.get("/health")[0] == 503
+        assert server.counter("coppice_ready") == 0
+        (bare / "config.json").write_text(good)
+        wait_for(server.is_ready)
+        assert post(server, body)[0] == 200
+    finally:
+        server.end()
+
+
 def test_a_stream_that_is_hung_up_is_gone_within_a_token(server):
     """Which token: test_failures.py."""
     hung_up = server.counter("coppice_hung_up_total")
