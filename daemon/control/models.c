@@ -234,7 +234,8 @@ int model_give_number(const struct sched *s, struct sched_request *rq, struct sc
 	while (i < s->core.config->max_models && models[i] && models[i] != model)
 		i++;
 	if (i == s->core.config->max_models)
-		return refuse(rq, -EUSERS, NULL, "The session has %u models, as many as it may.",
+		return refuse(rq, -EUSERS, NULL,
+			      "The session has %u models, as many as it may (max_models).",
 			      s->core.config->max_models);
 	model->n_users += models[i] == NULL;
 	models[i] = model;

@@ -64,12 +64,13 @@ static int bring(const struct backend_weights *weights, uint64_t offset, uint64_
 int cpu_weights_put(struct backend *b, struct backend_weights *weights, uint64_t offset,
 		    const void *from, uint64_t bytes)
 {
-	int r = 0;
+	int r;
 
 	(void)b;
 	assert(offset <= weights->bytes && bytes <= weights->bytes - offset);
-	if (bytes > 0)
-		r = bring(weights, offset, bytes);
+	if (bytes == 0)
+		return 0;
+	r = bring(weights, offset, bytes);
 	if (r == 0)
 		memcpy(weights->base + offset, from, bytes);
 	return r;

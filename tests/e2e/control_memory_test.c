@@ -105,6 +105,30 @@ static void a_burst_of_opens_takes_no_more(void **state)
 	client_close(&c);
 }
 
+/* Whether it has them all already, or one of them again. */
+static void a_session_has_so_many_models(void **state)
+{
+	enum { MOST = 3 };
+	struct harness *h = *state;
+	Coppice__ModelOpen m = COPPICE__MODEL_OPEN__INIT;
+	char name[8];
+
+	start_with(h, "--max-models=3", NULL);
+	struct client c = client_open(h);
+
+	m.name = name;
+	m.n_layers = m.n_q_heads = m.n_kv_heads = 1;
+	m.head_dim = 64;
+	for (int i = 0; i < MOST; i++) {
+		snprintf(name, sizeof(name), "%d", i);
+		assert_int_equal(client_verb(&c, model_open, &m)->code, 0);
+	}
+	assert_int_equal(client_verb(&c, model_open, &m)->code, 0);
+	snprintf(name, sizeof(name), "%d", MOST);
+	assert_refused(client_verb(&c, model_open, &m), -EUSERS, NULL, "(max_models)");
+	client_close(&c);
+}
+
 /* ---- arenas ---- */
 
 #define LARGE_BYTES (512u << 20)
@@ -490,6 +514,7 @@ int main(int argc, char **argv)
 		HARNESS_BARE(epoll, prompts_of_all_sessions_of_a_user_count),
 		HARNESS_BARE(epoll, prompts_of_all_users_count),
 		HARNESS_BARE(epoll, a_burst_of_opens_takes_no_more),
+		HARNESS_BARE(epoll, a_session_has_so_many_models),
 		HARNESS_BARE(epoll, nobody_waits_for_the_pages_of_an_arena),
 		HARNESS_BARE(epoll, an_arena_counts_until_its_pages_are_free),
 		HARNESS_BARE(epoll, arenas_of_all_sessions_of_a_user_count),
