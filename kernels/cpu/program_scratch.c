@@ -3,8 +3,12 @@
  * large it is to be.
  *
  * Memory that no row touches is never the machine's: the logits' part counts where rows are wanted.
+ * A large block is of huge pages, as giving back gigabytes of small ones takes as long as a batch
+ * may, or longer.
  */
 #include "program_scratch.h"
+
+#include "huge.h"
 
 #include "kernels/backend.h"
 
@@ -12,6 +16,7 @@
 #include <stdlib.h>
 
 #define PART_BYTES 64u /* parts begin at multiples of it */
+#define LARGE_BYTES (16 * HUGE_BYTES)
 
 struct carving {
 	char *block; /* NULL: only counted */
@@ -55,25 +60,43 @@ uint64_t program_scratch_bytes(const struct backend_program *program, uint32_t r
 	return c.bytes;
 }
 
+/* NULL: there is none. */
+static char *block_new(uint64_t bytes)
+{
+	void *block;
+
+	if (bytes >= LARGE_BYTES)
+		return huge_map(align_to(bytes, HUGE_BYTES));
+	return posix_memalign(&block, PART_BYTES, bytes) == 0 ? block : NULL;
+}
+
+static void block_free(char *block, uint64_t bytes)
+{
+	if (bytes >= LARGE_BYTES)
+		huge_unmap(block, align_to(bytes, HUGE_BYTES));
+	else
+		free(block);
+}
+
 int program_scratch_reserve(struct backend_program *program, uint32_t rows)
 {
 	struct program_scratch *s = &program->scratch;
+	uint64_t bytes = program_scratch_bytes(program, rows);
 	struct carving c = {0};
-	void *block;
 
 	if (rows <= s->rows)
 		return 0;
 	program_scratch_done(program);
-	if (posix_memalign(&block, PART_BYTES, program_scratch_bytes(program, rows)) != 0)
+	c.block = block_new(bytes);
+	if (!c.block)
 		return -ENOMEM;
-	*s = (struct program_scratch){.block = block, .rows = rows};
-	c.block = block;
+	*s = (struct program_scratch){.block = c.block, .bytes = bytes, .rows = rows};
 	carve_all(program, rows, &c, s);
 	return 0;
 }
 
 void program_scratch_done(struct backend_program *program)
 {
-	free(program->scratch.block);
+	block_free(program->scratch.block, program->scratch.bytes);
 	program->scratch = (struct program_scratch){0};
 }

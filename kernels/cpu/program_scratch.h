@@ -20,6 +20,7 @@ static inline size_t program_stride(uint32_t width)
 /* All of one block. */
 struct program_scratch {
 	char *block; /* owned */
+	uint64_t bytes; /* its */
 	uint32_t rows; /* that there is room for */
 	float *of[PROGRAM_REGISTERS]; /* [rows], program_stride of widths.of apart */
 	float *turns; /* [rows][n_turned] */

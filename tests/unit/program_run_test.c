@@ -2,6 +2,8 @@
  * program_run_test.c - runs of whole tokens on the CPU: what comes of a row's logits, what is
  * refused, and that whatever the check lets pass can be run.
  */
+#include "kernels/cpu/huge.h"
+#include "kernels/cpu/program_scratch.h"
 #include "kernels/plan/plan.h"
 #include "program_machine.h"
 #include "program_results.h"
@@ -207,6 +209,27 @@ static void test_a_run_that_is_to_end_soon_ends_within_an_operation(void **state
 	model_free(m);
 }
 
+/* Small pages of gigabytes would be given back for as long as a batch takes. */
+static void test_memory_of_many_rows_is_of_huge_pages(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct program_model *m = deep_model(&random);
+	struct backend_program program = {.p = &m->p, .line = 1u << 14, .n_threads = 1};
+
+	(void)state;
+	program.widths.of[PROGRAM_X] = 1u << 14;
+	assert_int_equal(program_scratch_reserve(&program, 3), 0);
+	assert_true(program.scratch.bytes < 16 * HUGE_BYTES);
+	memset(program.scratch.block, 1, program.scratch.bytes);
+	assert_int_equal(program_scratch_reserve(&program, 1024), 0);
+	assert_true(program.scratch.bytes > 16 * HUGE_BYTES);
+	assert_int_equal((uintptr_t)program.scratch.block % HUGE_BYTES, 0);
+	memset(program.scratch.block, 1, program.scratch.bytes);
+	program_scratch_done(&program);
+	program_scratch_done(&program);
+	model_free(m);
+}
+
 static void test_a_page_larger_than_an_extent_is_refused_in_a_sentence(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
@@ -374,6 +397,7 @@ int main(void)
 		cmocka_unit_test(
 			test_a_run_that_does_not_fit_is_refused_and_ends_what_was_under_way),
 		cmocka_unit_test(test_a_run_that_is_to_end_soon_ends_within_an_operation),
+		cmocka_unit_test(test_memory_of_many_rows_is_of_huge_pages),
 		cmocka_unit_test(test_a_page_larger_than_an_extent_is_refused_in_a_sentence),
 		cmocka_unit_test(test_weights_that_no_memory_holds_are_refused),
 		cmocka_unit_test(test_the_cost_falls_with_threads_and_scratch_is_said),

@@ -78,8 +78,8 @@ static int begin(struct pass *pass)
 	return queue_expect(&pass->b->queue, device_begin(&begin, queue_to(&pass->b->queue)));
 }
 
-/* Whether it ends before what comes next, one of n parts of the place; else that counts from now on.
- * A norm that an operation makes itself is no place to end at. */
+/* Whether it ends before what comes next, one of n parts of the place; else that counts from now
+ * on. A norm that an operation makes itself is no place to end at. */
 static bool is_time(struct pass *pass, struct program_progress *progress, uint32_t n)
 {
 	double ns;
