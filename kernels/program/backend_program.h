@@ -109,6 +109,7 @@ struct backend_program_ops {
 /* What comes next of some rows: an operation of a layer; behind the last layer the head. */
 struct program_place {
 	uint32_t layer, op; /* op: in the layer's kind */
+	uint32_t part; /* of the operation, where the backend cuts it */
 };
 
 /* Rows that are under way between two segments; n_rows 0: none are. */

@@ -37,6 +37,7 @@ bool program_run_fits(const struct program *p, const struct backend_run *run,
 
 void program_place_next(const struct program *p, struct program_place *place)
 {
+	place->part = 0;
 	if (++place->op < p->kinds[p->kind_of[place->layer]].n_ops)
 		return;
 	*place = (struct program_place){.layer = place->layer + 1};

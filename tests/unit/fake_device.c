@@ -25,6 +25,8 @@
 
 #include <cmocka.h>
 
+#define FAKE_SLICE 4096u /* of every other model: so that tests have both */
+
 static struct fake {
 	struct backend_ops ops;
 	struct backend_program_ops program;
@@ -443,10 +445,15 @@ static void fake_weights_free(struct backend *b, struct backend_weights *weights
 static int fake_new(struct backend *b, const struct program *p, struct backend_weights *weights,
 		    struct backend_program **ret, char why[PROGRAM_WHY_BYTES])
 {
+	int r;
+
 	fake_layers_on(b);
 	fake.pool = (struct pool){.extent_bytes = 2 << 20};
 	fake.batch = (struct batch){.pool = &fake.pool, .costs = costs_find(CODE_WGMMA)};
-	return program_new(&fake.programs, &fake.batch, p, weights, ret, why);
+	r = program_new(&fake.programs, &fake.batch, p, weights, ret, why);
+	if (r == 0 && p->n_vocab % 2)
+		(*ret)->slice_elements = FAKE_SLICE;
+	return r;
 }
 
 static bool fake_prepare(struct backend *b, struct backend_program *program)

@@ -14,6 +14,7 @@ struct pass {
 	uint32_t layer;
 	const struct program_kind *kind;
 	uint32_t at; /* of op, in the kind */
+	uint32_t part; /* of op, of several */
 	const struct program_op *op;
 	const struct program_op *norm; /* that op makes itself of what it reads; NULL: none */
 	uint32_t width[PROGRAM_REGISTERS]; /* as it is now */
@@ -22,7 +23,9 @@ struct pass {
 	bool any; /* something of it is launched */
 };
 
-/* Not of the head. 0, -ENOMEM, -EIO. */
+/* Not of the head: in how many parts an operation goes, one after the other, whoever cuts runs. */
+uint32_t pass_count_parts(const struct backend_program *program, const struct program_place *place);
+/* A part. 0, -ENOMEM, -EIO. */
 MUST_CHECK int pass_run_op(struct pass *pass, const struct program_place *place);
 
 #endif

@@ -3,7 +3,8 @@
  *
  * Inputs of products are narrow, and rounded once: where a sum, a norm or a gate ends. All else is
  * fp32. Matrices of one operation that lie one behind the other, or are of one size, are one
- * product: a launch less, and more to read at a time.
+ * product: a launch less, and more to read at a time. Those that take long go in slices of some
+ * outputs, so that a segment can end between two, and always in the same ones.
  */
 #include "elements.h"
 #include "few.h"
@@ -16,6 +17,8 @@
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <string.h>
+
+#define SLICE_STEP 64u /* outputs */
 
 /* That of a slot; none: a vector of nothing. */
 static struct device_vector vector(const struct pass *pass, uint32_t slot)
@@ -230,27 +233,100 @@ static bool set_few(const struct pass *pass, uint32_t forms, struct device_few *
 }
 
 /* A product may leave its outputs in the register itself where nothing is to be done with them. */
-static int run_many(const struct pass *pass, uint32_t forms)
+static bool is_direct(const struct pass *pass, uint32_t forms)
+{
+	return !(pass->op->flags & PROGRAM_GATED) && !has_bias(pass->op) &&
+	       forms != (PROGRAM_WIDE | PROGRAM_NARROW);
+}
+
+static struct lt_product many_of(const struct pass *pass, uint32_t forms)
 {
 	const struct program_scratch *s = &pass->program->scratch;
-	const struct program_op *op = pass->op;
+	uint32_t out = pass->op->out;
 	struct lt_product product = product_of(pass);
-	bool gated = op->flags & PROGRAM_GATED, wide;
-	int r;
+	bool wide = forms == PROGRAM_WIDE;
 
-	if (!gated && !has_bias(op) && forms != (PROGRAM_WIDE | PROGRAM_NARROW)) {
-		wide = forms == PROGRAM_WIDE;
-		product.out = wide ? (void *)s->wide[op->out] : s->narrow[op->out];
-		product.out_stride = s->stride[op->out];
-		product.out_type = wide ? WORK_FP32 : product.type;
-		product.add = op->flags & PROGRAM_ADD;
-		return multiply(pass, product);
+	if (!is_direct(pass, forms)) {
+		product.out = s->made;
+		product.out_stride = s->made_stride;
+		product.out_type = WORK_FP32;
+		return product;
 	}
-	product.out = s->made;
-	product.out_stride = s->made_stride;
-	product.out_type = WORK_FP32;
-	r = multiply(pass, product);
-	return r ? r : finish(pass, forms);
+	product.out = wide ? (void *)s->wide[out] : s->narrow[out];
+	product.out_stride = s->stride[out];
+	product.out_type = wide ? WORK_FP32 : product.type;
+	product.add = pass->op->flags & PROGRAM_ADD;
+	return product;
+}
+
+static int run_many(const struct pass *pass, uint32_t forms)
+{
+	int r = multiply(pass, many_of(pass, forms));
+
+	return r || is_direct(pass, forms) ? r : finish(pass, forms);
+}
+
+/* ---- LINEAR, in slices ----------------------------------------------------------------------- */
+
+/* Outputs of a matrix in a slice. */
+static uint32_t slice_outs(const struct backend_program *program, const struct program_tensor *t)
+{
+	uint64_t n = program->slice_elements / t->n_in / SLICE_STEP * SLICE_STEP;
+
+	return (uint32_t)min_u64(max_u64(n, SLICE_STEP), t->n_out);
+}
+
+uint32_t pass_count_parts(const struct backend_program *program, const struct program_place *place)
+{
+	const struct program_op *op = program_op_at(program->p, place);
+	uint64_t n_elements = 0;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; op->kind == PROGRAM_LINEAR && i < op->n_w; i++) {
+		const struct program_tensor *t = program_tensor(program->p, place->layer, op->w[i]);
+
+		n_elements += (uint64_t)t->n_out * t->n_in;
+		n += ceil_div(t->n_out, slice_outs(program, t));
+	}
+	return n_elements > program->slice_elements ? n : 1;
+}
+
+/* Outputs of a slice of one matrix; those of the matrices before it stand before. */
+static struct lt_product slice_of(const struct pass *pass, struct lt_product all)
+{
+	size_t bytes = work_dtype_bytes(all.out_type);
+	uint32_t before = 0, part = pass->part, i = 0, outs, n, first;
+
+	for (;; i++, before += matrix(pass, i - 1)->n_out) {
+		outs = slice_outs(pass->program, matrix(pass, i));
+		n = ceil_div(matrix(pass, i)->n_out, outs);
+		if (part < n)
+			break;
+		part -= n;
+	}
+	first = part * outs;
+	all.n_w = 1;
+	all.n_in = matrix(pass, i)->n_in;
+	all.n_out = min_u32(outs, matrix(pass, i)->n_out - first);
+	all.w = pass->program->weights->base + matrix(pass, i)->offset +
+		(uint64_t)first * all.n_in * work_dtype_bytes(all.type);
+	all.out = (char *)all.out + (before + first) * bytes;
+	return all;
+}
+
+static int run_slice(const struct pass *pass, uint32_t forms, bool last)
+{
+	const struct lt_product product = slice_of(pass, many_of(pass, forms));
+	int r = product_run(pass->b, pass->program, &product);
+
+	return r || !last || is_direct(pass, forms) ? r : finish(pass, forms);
+}
+
+static uint32_t count_parts(const struct pass *pass)
+{
+	const struct program_place place = {.layer = pass->layer, .op = pass->at};
+
+	return pass_count_parts(pass->program, &place);
 }
 
 static void set_width(struct pass *pass)
@@ -265,13 +341,15 @@ static void set_width(struct pass *pass)
 
 static int run_linear(struct pass *pass)
 {
-	uint32_t forms = forms_read(pass);
+	uint32_t forms = forms_read(pass), n_parts = count_parts(pass);
 	struct device_few few;
-	int r = pass->op->in == PROGRAM_X ? narrow_x(pass) : 0;
+	int r = pass->op->in == PROGRAM_X && pass->part == 0 ? narrow_x(pass) : 0;
 
 	set_width(pass);
 	if (r || !forms)
 		return r;
+	if (n_parts > 1)
+		return run_slice(pass, forms, pass->part == n_parts - 1);
 	return set_few(pass, forms, &few) ? product_few(pass->b, pass->program, &few)
 					  : run_many(pass, forms);
 }
@@ -293,7 +371,7 @@ static bool is_made_by_next(const struct pass *pass)
 	next.width[op->out] = pass->width[op->in];
 	set_width(&next);
 	return next.op->kind == PROGRAM_LINEAR && next.op->in == op->out &&
-	       next.op->out != op->in && forms_read(&next) &&
+	       next.op->out != op->in && forms_read(&next) && count_parts(&next) == 1 &&
 	       !program_is_read_behind(pass->program->p, pass->kind, next.at, op->out) &&
 	       set_few(&next, forms_read(&next), &few);
 }
@@ -386,6 +464,7 @@ static void enter_op(struct pass *pass, const struct program_place *place)
 
 	pass->layer = place->layer;
 	pass->at = place->op;
+	pass->part = place->part;
 	pass->kind = &p->kinds[p->kind_of[place->layer]];
 	pass->op = program_op_at(p, place);
 	pass->width[PROGRAM_X] = p->hidden;
@@ -410,10 +489,12 @@ static int run_products(struct pass *pass, uint32_t layer)
 	struct program_place place = {.layer = layer};
 	int r = 0;
 
-	for (; place.layer == layer && !r; program_place_next(pass->program->p, &place)) {
+	while (place.layer == layer && !r) {
 		enter_op(pass, &place);
 		if (pass->op->kind == PROGRAM_LINEAR)
 			r = run_linear(pass);
+		if (++place.part == pass_count_parts(pass->program, &place))
+			program_place_next(pass->program->p, &place);
 	}
 	return r;
 }

@@ -51,6 +51,7 @@ struct backend_program {
 	uint32_t n_prepared; /* rows, of the last run that it is ready for */
 	struct program_progress progress;
 	uint32_t width[PROGRAM_REGISTERS]; /* of rows that are under way, where they are */
+	uint64_t slice_elements; /* of matrices, that are multiplied at a time at most */
 };
 
 /* Is the layer the first of its kind? */

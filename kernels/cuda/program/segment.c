@@ -1,6 +1,7 @@
 /*
  * segment.c - a run: what goes up, operations one after the other, the head, and where it ends:
- * behind an operation, or behind some rows of the head, by what these are expected to take.
+ * behind an operation, a slice of one, or some rows of the head, by what these are expected to
+ * take.
  */
 #include "elements.h"
 #include "head.h"
@@ -101,32 +102,35 @@ static int run_layers(struct pass *pass, struct program_progress *progress)
 	int r = 0;
 
 	while (!r && !program_is_at_head(pass->program->p, place)) {
-		if (is_time(pass, progress, 1))
+		uint32_t n = pass_count_parts(pass->program, place);
+
+		if (is_time(pass, progress, n))
 			return 0;
 		r = pass_run_op(pass, place);
-		program_place_next(pass->program->p, place);
+		if (++place->part == n)
+			program_place_next(pass->program->p, place);
 	}
 	return r;
 }
 
-/* place->op: of what the head takes at a time, the next. */
+/* place->part: of what the head takes at a time, the next. */
 static int run_head(struct pass *pass, struct program_progress *progress)
 {
 	struct program_place *place = &progress->place;
 	uint32_t n = head_blocks(pass->run);
 	int r = 0;
 
-	for (; !r && place->op < n; place->op++) {
+	for (; !r && place->part < n; place->part++) {
 		if (is_time(pass, progress, n))
 			return 0;
-		r = head_run(pass->b, pass->run, place->op);
+		r = head_run(pass->b, pass->run, place->part);
 	}
 	return r;
 }
 
 static bool has_ended(const struct backend_run *run, const struct program_place *place)
 {
-	return program_is_at_head(run->program->p, place) && place->op >= head_blocks(run);
+	return program_is_at_head(run->program->p, place) && place->part >= head_blocks(run);
 }
 
 /* progress is where it leads. */
