@@ -31,7 +31,7 @@ static void go_to_first_segments(struct school *s, struct other *o)
 {
 	const struct passes *p = &s->h.sched->passes;
 
-	while (!p->under_way || p->part == 0 || p->part > 0.25)
+	while (!p->under_way || world.next == 0 || world.next > N_LAYERS / 4)
 		go_until(s, o, world.now_ns + ROUND_NS);
 }
 

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 #define PREPARE_NS 10e6 /* what a step of getting ready may take of others */
-#define FEW_ROWS 64u /* what are more is products of cuBLASLt alone */
+#define APART_ROWS 64u /* what are more is products of cuBLASLt alone */
 /* Read in 0.9 ms by an H200, as it is modelled, and multiplied with 1,024 rows in 7: matrices of
  * models are smaller. */
 #define SLICE_ELEMENTS (UINT64_C(1) << 31)
@@ -208,7 +208,7 @@ static uint32_t count_ops(const struct program *p)
 
 uint32_t program_rows_as(uint32_t n_rows)
 {
-	return n_rows <= FEW_ROWS ? n_rows : lt_rows(n_rows);
+	return n_rows <= APART_ROWS ? n_rows : lt_rows(n_rows);
 }
 
 void program_cost(const struct batch *b, const struct backend_program *program,
