@@ -285,50 +285,55 @@ static void what_sequences_share_is_staged_once(void **state)
 
 /* ---- what passes take ---- */
 
-#define SECOND_NS UINT64_C(1000000000)
+#define MS_NS UINT64_C(1000000)
+
+#define TICK_NS UINT64_C(1000) /* of the clock, each time it is looked at */
 
 static struct {
 	int (*completed)(struct backend *b, uint64_t *ret_id);
-	uint64_t skipped_ns, slow_ns; /* that the clock has, and what each pass takes */
-	uint64_t done_id;
+	uint64_t now_ns, slow_ns; /* what each pass takes */
+	uint64_t budget_ns, done_id;
 } played;
 
-/* Eight pages take a second: nothing really takes so long. */
-static void cost_seconds(struct backend *b, const struct work_shape *of, struct backend_cost *ret)
+/* Eight pages take what a batch may. */
+static void cost_by_pages(struct backend *b, const struct work_shape *of, struct backend_cost *ret)
 {
 	double page_bytes = 2.0 * of->page_tokens * of->n_kv_heads * of->head_dim *
 			    (double)work_dtype_bytes(of->dtype);
 
 	(void)b;
 	*ret = (struct backend_cost){.fixed_ns = 1000,
-				     .kv_ns_per_byte = (double)SECOND_NS / (8.5 * page_bytes)};
+				     .kv_ns_per_byte =
+					     (double)played.budget_ns / (8.5 * page_bytes)};
 }
 
 static uint64_t played_clock(void)
 {
-	return clock_now_ns() + played.skipped_ns;
+	return played.now_ns += TICK_NS;
 }
 
 static int completed_slowly(struct backend *b, uint64_t *ret_id)
 {
 	int r = played.completed(b, ret_id);
 
-	played.skipped_ns += *ret_id > played.done_id ? played.slow_ns : 0;
+	played.now_ns += *ret_id > played.done_id ? played.slow_ns : 0;
 	played.done_id = *ret_id;
 	return r;
 }
 
-static void start_slow(struct fixture *f)
+static void start_slow(struct fixture *f, uint32_t budget_ms)
 {
 	static struct backend_ops ops;
 
 	memset(&played, 0, sizeof(played));
+	played.now_ns = clock_now_ns();
+	played.budget_ns = budget_ms * MS_NS;
 	ops = *f->h.ops;
 	played.completed = ops.completed;
 	ops.completed = completed_slowly;
-	ops.cost = cost_seconds;
+	ops.cost = cost_by_pages;
 	f->h.ops = &ops;
-	f->h.config.batch_budget_ms = 1000;
+	f->h.config.batch_budget_ms = budget_ms;
 	f->h.stepped = true;
 	start_small(f);
 	f->h.sched->core.clock = played_clock;
@@ -349,23 +354,47 @@ static struct taken taken_by_a_token(struct fixture *f)
 	return (struct taken){harness_status(&f->h).n_streamed - n, f->c.session->backend_ns - ns};
 }
 
+static void compute_long(struct fixture *f)
+{
+	struct store_match match;
+	uint64_t seq = open_long(&f->c, 1, &match);
+
+	go_on(&f->c, seq, 0, LONG_TOKENS - 1, DOC_CHUNK);
+	assert_int_equal(client_close(&f->c, seq), 0);
+}
+
 static void slow_passes_are_shorter_and_count_as_they_are(void **state)
 {
 	struct fixture *f = *state;
-	struct store_match match;
 	struct taken before, after;
-	uint64_t seq;
 
-	start_slow(f);
-	seq = open_long(&f->c, 1, &match);
-	go_on(&f->c, seq, 0, LONG_TOKENS - 1, DOC_CHUNK);
-	assert_int_equal(client_close(&f->c, seq), 0);
+	start_slow(f, 1000);
+	compute_long(f);
 	before = taken_by_a_token(f);
-	played.slow_ns = 4 * SECOND_NS;
+	played.slow_ns = 4 * played.budget_ns;
 	(void)taken_by_a_token(f);
 	after = taken_by_a_token(f);
 	assert_true(after.n_passes >= 2 * before.n_passes);
 	assert_true(after.ns >= 2 * before.ns);
+	documents_stop(f);
+}
+
+/* Of the least budgets too, where passes that are slow are modelled to take no millisecond. */
+static void what_was_slow_for_a_while_is_so_no_longer(void **state)
+{
+	struct fixture *f = *state;
+	struct taken before, slow;
+
+	start_slow(f, 4);
+	compute_long(f);
+	before = taken_by_a_token(f);
+	played.slow_ns = 8 * played.budget_ns;
+	(void)taken_by_a_token(f);
+	slow = taken_by_a_token(f);
+	assert_true(slow.n_passes >= 4 * before.n_passes);
+	played.slow_ns = 0;
+	(void)taken_by_a_token(f);
+	assert_int_equal(taken_by_a_token(f).n_passes, before.n_passes);
 	documents_stop(f);
 }
 
@@ -425,6 +454,7 @@ int main(int argc, char **argv)
 		CASE(a_stage_of_a_few_pages_does),
 		CASE(what_sequences_share_is_staged_once),
 		CASE(slow_passes_are_shorter_and_count_as_they_are),
+		CASE(what_was_slow_for_a_while_is_so_no_longer),
 		CASE(others_are_served_meanwhile),
 		CASE(a_session_may_end_in_the_middle_of_passes),
 	};

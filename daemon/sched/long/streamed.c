@@ -439,11 +439,11 @@ static void slice_end(struct streamed *p)
 static void pass_learn(struct streamed *p, const struct streamed_view *v)
 {
 	uint64_t begun_ns = max_u64(v->begun_ns, p->ended_ns);
+	double ns = v->ns * p->core->slowness;
 
 	p->ended_ns = core_clock(p->core);
-	if (v->ns >= LEARN_NS)
-		slowness_learn(&p->slowness, v->ns * p->core->slowness,
-			       (double)(p->ended_ns - begun_ns));
+	if (ns * p->slowness >= LEARN_NS)
+		slowness_learn(&p->slowness, ns, (double)(p->ended_ns - begun_ns));
 }
 
 static void pass_end(struct streamed *p)
