@@ -198,6 +198,7 @@ cudaError_t cudaMalloc(void **ret, size_t bytes)
 
 cudaError_t cudaMallocHost(void **ret, size_t bytes)
 {
+	fake.n_pinned++;
 	assert_non_null(*ret = calloc(1, bytes));
 	return cudaSuccess;
 }

@@ -36,6 +36,7 @@ extern struct fake_stream {
 	struct fake_graph recorded;
 	struct fake_deed deeds[FAKE_BATCHES]; /* by id */
 	uint32_t n_stood, n_called;
+	uint32_t n_pinned; /* times that memory was asked for */
 	uint64_t now_ns;
 } fake;
 

@@ -509,6 +509,53 @@ static void test_a_plan_is_brought_up_to_date_whoever_attends_by_it(void **state
 	plan_list_done(&list);
 }
 
+/* A pass that tells so much; returns where. */
+static const char *run_told(struct decode *d, size_t bytes, uint64_t *ret_id)
+{
+	struct backend_io io = {.q = 1 << 20, .o = 3 << 20, .slots = &d->slot, .n_slots = 1};
+	const struct backend_job job = {
+		.shape = &shape, .tree = &d->tree, .list = &d->list, .io = &io, .plan_id = 11};
+	struct batch_layers layers;
+	char *at;
+
+	assert_int_equal(batch_layers_begin(&d->batch, &job, bytes, &layers), 0);
+	at = batch_layers_host(&layers, bytes);
+	memset(at, 0, bytes);
+	assert_int_equal(batch_layers_end(&layers, ret_id), 0);
+	return at;
+}
+
+static void test_memory_is_pinned_once_not_for_each_frame(void **state)
+{
+	struct decode *d = *state;
+	uint32_t before = fake.n_pinned;
+	uint64_t id;
+
+	for (uint32_t i = 0; i < 6 * BATCH_FRAMES; i++) {
+		run_told(d, (1 + 8 * (i / BATCH_FRAMES / 2)) * MIB, &id);
+		await(d, id);
+		assert_int_equal(fake.n_pinned, before + i / BATCH_FRAMES / 2);
+	}
+}
+
+static void test_what_is_under_way_keeps_its_memory(void **state)
+{
+	struct decode *d = *state;
+	uint32_t before = fake.n_pinned;
+	const char *first, *second;
+	uint64_t id;
+
+	first = run_told(d, 8 * MIB, &id);
+	second = run_told(d, 8 * MIB, &id);
+	assert_true(second + 8 * MIB <= first || first + 8 * MIB <= second);
+	assert_int_equal(fake.n_pinned, before + 2);
+	await(d, id);
+	run_told(d, 8 * MIB, &id);
+	run_told(d, 8 * MIB, &id);
+	assert_int_equal(fake.n_pinned, before + 2);
+	await(d, id);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -530,6 +577,8 @@ int main(void)
 		TEST(test_tables_lie_in_what_is_counted_for_them),
 		TEST(test_any_steps_are_done_once),
 		TEST(test_a_plan_is_brought_up_to_date_whoever_attends_by_it),
+		TEST(test_memory_is_pinned_once_not_for_each_frame),
+		TEST(test_what_is_under_way_keeps_its_memory),
 		cmocka_unit_test_setup_teardown(test_a_plan_made_ahead_is_for_all_rows_or_none,
 						setup, teardown),
 	};

@@ -13,9 +13,24 @@
 #include <string.h>
 
 #define LOOKS_A_QUERY 2048u
+/* Half as much again is pinned: room for a prompt of 1,024 rows behind 32,768 tokens. */
+#define FRAME_HOST_BYTES (UINT64_C(5) << 19)
 /* From the first kernel's begin until attention is on all multiprocessors, but for what comes
  * across the bus. */
 #define SETTLE_NS UINT64_C(4000)
+
+/* Pinning takes a millisecond, of which no batch is to wait. */
+static int frames_init(struct batch *b)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < BATCH_FRAMES && !r; i++) {
+		b->frames[i].clock = &b->clocks[i];
+		b->frames[i].device = &b->staged[i % BATCH_STAGED];
+		r = queue_grow_pinned(&b->queue, &b->frames[i].host, FRAME_HOST_BYTES);
+	}
+	return r;
+}
 
 int batch_init(struct batch *b, struct pool *pool, enum code code, uint32_t n_blocks)
 {
@@ -30,11 +45,7 @@ int batch_init(struct batch *b, struct pool *pool, enum code code, uint32_t n_bl
 		return -ENOMEM;
 	memset(b->clocks, 0, BATCH_FRAMES * sizeof(*b->clocks));
 	memset(b->tells, 0, BATCH_FRAMES * sizeof(*b->tells));
-	for (uint32_t i = 0; i < BATCH_FRAMES; i++) {
-		b->frames[i].clock = &b->clocks[i];
-		b->frames[i].device = &b->staged[i % BATCH_STAGED];
-	}
-	return stand_init(b);
+	return frames_init(b) ? -ENOMEM : stand_init(b);
 }
 
 void batch_done(struct batch *b)
@@ -106,8 +117,31 @@ int batch_find_needs(struct batch *b, const struct backend_batch *batch, size_t 
 	return 0;
 }
 
-/* Growing waits for all that runs: a prompt of 512 rows behind 32,768 tokens finds room. */
-#define FRAME_HOST_BYTES (UINT64_C(2) << 20)
+/* Of a batch that is done; NULL: none has so much memory. */
+static struct batch_frame *frame_with_room(struct batch *b, size_t bytes)
+{
+	for (uint32_t i = 0; i < BATCH_FRAMES; i++) {
+		struct batch_frame *frame = &b->frames[i];
+
+		if ((!frame->id || frame->counted) && frame->host.bytes >= bytes)
+			return frame;
+	}
+	return NULL;
+}
+
+int upload_grow(struct upload *u, size_t bytes)
+{
+	struct queue_buffer *own = &u->frame->host, was = *own;
+	struct batch_frame *other = NULL;
+
+	if (bytes > own->bytes && u->host_used == 0)
+		other = frame_with_room(u->b, bytes);
+	if (other) {
+		*own = other->host;
+		other->host = was;
+	}
+	return queue_grow_pinned(&u->b->queue, own, bytes);
+}
 
 int batch_take_frame(struct batch *b, size_t host, size_t device, struct upload *ret)
 {
@@ -119,12 +153,12 @@ int batch_take_frame(struct batch *b, size_t host, size_t device, struct upload 
 			return -EIO;
 		frame_count(b, frame);
 	}
-	r = queue_grow_pinned(&b->queue, &frame->host, max_u64(host, FRAME_HOST_BYTES));
+	*ret = (struct upload){.b = b, .frame = frame, .host_due = host};
+	r = upload_grow(ret, host);
 	if (!r)
 		r = queue_grow(&b->queue, frame->device, device);
 	frame->clock->begin_ns = 0;
 	frame->begun_ns = frame->bus_ns = 0;
-	*ret = (struct upload){.b = b, .frame = frame, .host_due = host};
 	return r;
 }
 

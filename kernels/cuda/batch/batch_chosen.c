@@ -243,8 +243,7 @@ int chosen_ready(struct upload *u, const struct backend_job *job, struct chosen_
 	struct batch *b = u->b;
 	size_t bytes;
 	uint64_t most;
-	int r = queue_grow_pinned(&b->queue, &u->frame->host,
-				  u->host_used + align_up(l.bytes) + u->host_due);
+	int r = upload_grow(u, u->host_used + align_up(l.bytes) + u->host_due);
 
 	if (r)
 		return r;

@@ -16,8 +16,7 @@ static int send_schedule(struct upload *u, struct batch_plan *plan, const struct
 {
 	size_t bytes = plan_bytes(p), at = 0;
 	char *host;
-	int r = queue_grow_pinned(&u->b->queue, &u->frame->host,
-				  u->host_used + bytes + u->host_due);
+	int r = upload_grow(u, u->host_used + bytes + u->host_due);
 
 	if (r)
 		return r;
@@ -224,8 +223,7 @@ static int ready_job(struct upload *u, const struct backend_job *job, const stru
 	if (r || !plan || !plan->growth.n_patches)
 		return r;
 	patches = align_up(plan->growth.n_patches * sizeof(struct device_patch));
-	return queue_grow_pinned(&u->b->queue, &u->frame->host,
-				 u->host_used + u->host_due + patches);
+	return upload_grow(u, u->host_used + u->host_due + patches);
 }
 
 int batch_launch(struct batch *b, const struct layer *layer)
