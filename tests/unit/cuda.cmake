@@ -45,6 +45,22 @@ if(COPPICE_CUDA_INCLUDE)
 			unit/fake_vmm.c unit/fake_layers.c unit/program_machine.c
 		LIBS unit_fixtures cuda_host coppice_kernels coppice_rows LABELS unit kernels)
 	target_compile_definitions(program_device_test PRIVATE PROGRAM_FAKE MACHINE_TOKENS=640)
+	# Attention's kernels themselves, as C++ on the CPU. Their threads leave their stacks by
+	# jumps, which sanitizers do not follow.
+	if(TARGET coppice_cuda AND NOT COPPICE_SANITIZE)
+		set(played ${CMAKE_CURRENT_BINARY_DIR}/played_attend)
+		add_custom_command(OUTPUT ${played}.o
+			COMMAND ${COPPICE_NVCC} -x c++ -std=c++17 -O2 -I${PROJECT_SOURCE_DIR}
+				-Xcompiler=-Wno-unknown-pragmas -MD -MF ${played}.d
+				-c ${CMAKE_CURRENT_LIST_DIR}/played_attend.cu -o ${played}.o
+			DEPENDS ${CMAKE_CURRENT_LIST_DIR}/played_attend.cu
+			DEPFILE ${played}.d
+			COMMENT "Compiling played_attend.cu for the CPU"
+			VERBATIM)
+		coppice_test(NAME attend_played_test
+			SOURCES unit/attend_played_test.c ${played}.o
+			LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
+	endif()
 	# Memory of weights that others map.
 	coppice_test(NAME cuda_weights_test
 		SOURCES unit/cuda_weights_test.c unit/fake_runtime.c unit/fake_vmm.c

@@ -64,7 +64,7 @@ template <typename T> __device__ inline void clear_state(struct warp_state<T> &s
 	for (uint32_t n = 0; n < T::v / 8; n++) {
 #pragma unroll
 		for (uint32_t i = 0; i < 4; i++)
-			asm volatile("mov.f32 %0, 0f00000000;" : "=f"(s.o[n][i]));
+			zero_now(s.o[n][i]);
 	}
 }
 
@@ -388,9 +388,7 @@ template <typename T> __device__ inline void init_barriers(char *shared)
 		barrier_init(base + at::rows_full, Q_WARPS * 32);
 		barrier_init(base + at::rows_empty, DEVICE_WARPS);
 	}
-#if __CUDA_ARCH__ >= 900
-	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
+	fence_barriers();
 }
 #endif
 

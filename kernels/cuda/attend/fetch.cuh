@@ -20,7 +20,7 @@ __device__ inline void prefetch(const void *from, uint64_t bytes, uint32_t threa
 
 #pragma unroll 1
 	for (; i < n; i += step)
-		asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)from + i * 128ull));
+		announce((const char *)from + i * 128ull);
 }
 
 #define PREFETCH_ROWS 256u
@@ -467,7 +467,7 @@ __device__ inline void prefetch_q(const struct device_attend &a, uint32_t dim, u
 		uint64_t q = a.rows[i / lines].q;
 
 		if (q)
-			asm volatile("prefetch.global.L2 [%0];" ::"l"(q + i % lines * 128));
+			announce((const void *)(q + i % lines * 128));
 	}
 }
 

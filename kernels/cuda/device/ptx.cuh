@@ -79,6 +79,26 @@ __device__ inline bool barriers_test(uint32_t barrier, uint32_t parity)
 }
 #endif
 
+/* Barriers that were made are seen by copies. */
+__device__ inline void fence_barriers()
+{
+#if __CUDA_ARCH__ >= 900
+	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+/* To the second-level cache. */
+__device__ inline void announce(const void *at)
+{
+	asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
+/* Here and now, whatever the compiler would rather do before. */
+__device__ inline void zero_now(float &x)
+{
+	asm volatile("mov.f32 %0, 0f00000000;" : "=f"(x));
+}
+
 /* Among the given number of threads of the block. */
 __device__ inline void named_barrier(uint32_t id, uint32_t n_threads)
 {

@@ -1,0 +1,385 @@
+/*
+ * attend_played_test.c - attention's own kernels, run on the CPU (played_attend.cu), by schedules
+ * of random trees, against float64: who folds what, who waits for whom, where everything lies.
+ * What a GPU's timing brings about is cuda_test's.
+ */
+#include "kernels/arith.h"
+#include "kernels/cuda/attend/attend.h"
+#include "kernels/cuda/device/row_map.h"
+#include "kernels/cuda/device/shape.h"
+#include "kernels/cuda/schedule/schedule.h"
+#include "kernels/plan/plan.h"
+#include "oracle.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define NODES_MAX 400u
+#define SLICES_MAX 4096u
+#define PAGE_TOKENS 32u
+#define EXTENT_PAGES 64u
+#define CHUNK_VALUES 8u
+#define ROWS_COMPARED 12u
+#define N_TREES 6u
+
+/* Sums are of floats as a GPU has them: the error is that of weights and outputs in the dtype, half
+ * a step of which is 2^-11 and 2^-8 of a value. */
+static const double bounds[] = {[WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
+
+struct played {
+	struct work_shape shape;
+	struct work_tree tree;
+	struct work_node nodes[NODES_MAX];
+	struct work_slice slices[SLICES_MAX];
+	struct work_query queries[NODES_MAX];
+	uint32_t n_pages, n_rows;
+	struct oracle_kv kv;
+	char *pool; /* owned */
+	float *q; /* owned, [rows of all queries][n_q_heads][head_dim] */
+	char *device_q, *o; /* owned: as the kernels have them */
+	float *lse; /* owned, [rows][n_q_heads] */
+	struct work_list list;
+	struct schedule schedule;
+	struct device_row *rows; /* owned */
+	void *parts; /* owned */
+};
+
+/* ---- a tree --------------------------------------------------------------------------------- */
+
+static uint32_t add_node(struct played *p, uint32_t parent, uint32_t n_tokens)
+{
+	struct work_node *node = &p->nodes[p->tree.n_nodes];
+	const struct work_node *above = parent == WORK_NONE ? NULL : &p->nodes[parent];
+	uint32_t pos = above ? above->pos + above->n_tokens : 0, end = pos + n_tokens;
+
+	*node = (struct work_node){.parent = parent,
+				   .pos = pos,
+				   .n_tokens = n_tokens,
+				   .slice = p->tree.n_slices};
+	while (pos < end) {
+		uint32_t row = pos % PAGE_TOKENS, n = min_u32(PAGE_TOKENS - row, end - pos);
+
+		assert_true(p->tree.n_slices < SLICES_MAX);
+		p->slices[p->tree.n_slices++] =
+			(struct work_slice){p->n_pages++, (uint16_t)row, (uint16_t)n};
+		pos += n;
+	}
+	node->n_slices = p->tree.n_slices - node->slice;
+	return p->tree.n_nodes++;
+}
+
+static void add_query(struct played *p, uint32_t leaf, uint32_t n_rows)
+{
+	uint32_t end = p->nodes[leaf].pos + p->nodes[leaf].n_tokens;
+
+	p->queries[p->tree.n_queries++] =
+		(struct work_query){.node = leaf, .pos = end - n_rows, .n_rows = n_rows};
+	p->n_rows += n_rows;
+}
+
+/* A document, which some have more of, and what each has alone. */
+static void make_tree(struct played *p, struct oracle_random *random)
+{
+	static const uint32_t documents[] = {20, 150, 500};
+	uint32_t n = 1 + oracle_below(random, oracle_below(random, 2) ? 40 : 8);
+	uint32_t n_rows = oracle_below(random, 3) ? 1 : 1 + oracle_below(random, 20);
+	uint32_t root = add_node(p, WORK_NONE,
+				 documents[oracle_below(random, 3)] + oracle_below(random, 60));
+	uint32_t more = add_node(p, root, 1 + oracle_below(random, 100));
+
+	for (uint32_t i = 0; i < n; i++)
+		add_query(p,
+			  add_node(p, oracle_below(random, 3) ? root : more,
+				   n_rows + oracle_below(random, 60)),
+			  n_rows);
+}
+
+static struct work_shape draw_shape(struct oracle_random *random)
+{
+	static const uint32_t heads[][2] = {{8, 2}, {4, 4}, {16, 1}, {14, 2}, {24, 1}, {8, 1}};
+	static const uint32_t dims[] = {64, 128, 128, 256};
+	const uint32_t *of = heads[oracle_below(random, 6)];
+	uint32_t dim = dims[oracle_below(random, 4)];
+
+	return (struct work_shape){.n_layers = 1,
+				   .n_q_heads = of[0],
+				   .n_kv_heads = of[1],
+				   .head_dim = dim,
+				   .page_tokens = PAGE_TOKENS,
+				   .dtype = oracle_below(random, 3) ? WORK_FP16 : WORK_BF16,
+				   .scale = 1 / sqrtf((float)dim)};
+}
+
+/* ---- values --------------------------------------------------------------------------------- */
+
+/* n values as the dtype has them, and as floats. */
+static void draw(const struct played *p, struct oracle_random *random, float *to, void *encoded,
+		 uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		to[i] = oracle_normal(random);
+	oracle_encode(p->shape.dtype, encoded, to, n);
+	oracle_decode(p->shape.dtype, to, encoded, n);
+}
+
+/* K or V of a token's KV head to where its chunks lie. */
+static void put_head(const struct played *p, char *kv_block, uint32_t row, const char *values)
+{
+	for (uint32_t c = 0; c < p->shape.head_dim / CHUNK_VALUES; c++)
+		memcpy(kv_block + kv_chunk_offset(p->shape.head_dim, row, c),
+		       values + c * KV_CHUNK_BYTES, KV_CHUNK_BYTES);
+}
+
+static void put_token(struct played *p, struct oracle_random *random, uint32_t page, uint32_t row)
+{
+	uint32_t dim = p->shape.head_dim;
+	char values[256 * KV_VALUE_BYTES];
+
+	for (uint32_t h = 0; h < p->shape.n_kv_heads; h++) {
+		size_t at = oracle_kv_row(&p->kv, page, row) + (size_t)h * dim;
+		char *to = p->pool +
+			   ((uint64_t)page * p->shape.n_kv_heads + h) * kv_head_bytes(&p->shape) +
+			   row / KV_BLOCK_TOKENS * kv_block_bytes(dim, dim);
+
+		draw(p, random, p->kv.k + at, values, dim);
+		put_head(p, to, row % KV_BLOCK_TOKENS, values);
+		draw(p, random, p->kv.v + at, values, dim);
+		put_head(p, to + kv_part_bytes(dim), row % KV_BLOCK_TOKENS, values);
+	}
+}
+
+static void *aligned(size_t bytes)
+{
+	void *at = aligned_alloc(1024, (bytes + 1024) / 1024 * 1024);
+
+	assert_non_null(at);
+	return memset(at, 0, (bytes + 1024) / 1024 * 1024);
+}
+
+static void make_values(struct played *p, struct oracle_random *random)
+{
+	uint32_t dim = p->shape.head_dim, values = p->n_rows * p->shape.n_q_heads * dim;
+
+	p->pool = aligned((uint64_t)p->n_pages * p->shape.n_kv_heads * kv_head_bytes(&p->shape));
+	assert_int_equal(oracle_kv_init(&p->kv, &p->shape, p->n_pages), 0);
+	for (uint32_t i = 0; i < p->tree.n_slices; i++)
+		for (uint32_t j = 0; j < p->slices[i].count; j++)
+			put_token(p, random, p->slices[i].page, p->slices[i].first + j);
+	p->q = calloc(values, sizeof(*p->q));
+	p->device_q = aligned((size_t)values * KV_VALUE_BYTES);
+	p->o = aligned((size_t)values * KV_VALUE_BYTES);
+	p->lse = calloc(p->n_rows * p->shape.n_q_heads, sizeof(*p->lse));
+	assert_true(p->q && p->lse);
+	draw(p, random, p->q, p->device_q, values);
+}
+
+/* ---- a launch ------------------------------------------------------------------------------- */
+
+static void make_schedule(struct played *p, uint32_t n_blocks)
+{
+	uint64_t page_sources = p->shape.n_kv_heads * kv_head_bytes(&p->shape) / KV_SOURCE_BYTES;
+	struct plan_config config;
+	struct schedule_want want = {.shape = &p->shape,
+				     .list = &p->list,
+				     .pages = {EXTENT_PAGES, page_sources,
+					       EXTENT_PAGES * page_sources},
+				     .costs = costs_find(CODE_WGMMA),
+				     .n_blocks = n_blocks,
+				     .code = CODE_WGMMA};
+
+	plan_config_init(&config, PLAN_AUTO, &p->shape, n_blocks);
+	config.tile_rows = PLAN_DEVICE_ROWS;
+	assert_int_equal(plan_make(&config, &p->tree, &p->list), 0);
+	assert_int_equal(schedule_make(&p->schedule, &want), 0);
+}
+
+/* Queries' rows come one after the other. */
+static uint32_t first_row(const struct played *p, uint32_t query)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < query; i++)
+		n += p->queries[i].n_rows;
+	return n;
+}
+
+static void make_rows(struct played *p)
+{
+	struct row_map map = row_map_of(&p->shape);
+	uint32_t bytes = p->shape.head_dim * KV_VALUE_BYTES;
+
+	p->rows = calloc(p->list.n_rows * map.n, sizeof(*p->rows));
+	assert_non_null(p->rows);
+	for (uint32_t i = 0; i < p->list.n_rows * map.n; i++) {
+		const struct work_row *row = &p->list.rows[i / map.n];
+		uint64_t head =
+			(first_row(p, row->query) + row->token) * (uint64_t)p->shape.n_q_heads +
+			i % map.n * map.heads;
+
+		p->rows[i] = (struct device_row){.q = (uintptr_t)p->device_q + head * bytes,
+						 .o = (uintptr_t)p->o + head * bytes,
+						 .lse = (uintptr_t)(p->lse + head),
+						 .pos = row->pos};
+	}
+}
+
+static struct device_attend attend_of(struct played *p, uint32_t n_blocks, uint32_t *ticket)
+{
+	struct schedule *s = &p->schedule;
+	size_t entries = (size_t)s->n_parts * p->shape.n_kv_heads * row_map_of(&p->shape).heads;
+	struct device_attend a = {
+		.shape = shape_on_device(&p->shape),
+		.work_tiles = s->arrays[SCHEDULE_WORK_TILES].at,
+		.kv_tiles = s->arrays[SCHEDULE_KV_TILES].at,
+		.firsts = s->arrays[SCHEDULE_FIRSTS].at,
+		.sources = s->arrays[SCHEDULE_SOURCES].at,
+		.dests = s->arrays[SCHEDULE_DESTS].at,
+		.merges = s->arrays[SCHEDULE_MERGES].at,
+		.rows = p->rows,
+		.pool = p->pool,
+		.ticket = ticket,
+		.n_work_tiles = s->n[SCHEDULE_WORK_TILES],
+		.n_kv_tiles = s->n[SCHEDULE_KV_TILES],
+		.n_dests = s->n[SCHEDULE_DESTS],
+		.n_merges = s->n[SCHEDULE_MERGES],
+		.n_rows = p->list.n_rows * row_map_of(&p->shape).n,
+		.n_blocks = n_blocks,
+	};
+
+	p->parts = aligned(entries * (p->shape.head_dim + 2) * sizeof(float));
+	a.part_o = p->parts;
+	a.part_stats = a.part_o + entries * p->shape.head_dim;
+	return a;
+}
+
+static void run(struct played *p, uint32_t n_blocks)
+{
+	const struct device_kernel kernel = {p->shape.head_dim, p->shape.dtype == WORK_BF16, false};
+	uint32_t ticket[2] = {0};
+	struct device_attend a;
+
+	make_schedule(p, n_blocks);
+	make_rows(p);
+	a = attend_of(p, n_blocks, ticket);
+	assert_int_equal(device_attend_init(&kernel), 0);
+	assert_int_equal(device_attend(&a, (struct launch_to){0}), 0);
+	assert_int_equal(device_merge(&a, (struct launch_to){0}), 0);
+	assert_int_equal(ticket[0] | ticket[1], 0);
+}
+
+/* ---- what came of it ------------------------------------------------------------------------ */
+
+static void expect_row(const struct played *p, uint32_t query, uint32_t token)
+{
+	uint32_t n = p->shape.n_q_heads * p->shape.head_dim, row = first_row(p, query) + token;
+	double *o = calloc(n, sizeof(*o)), *lse = calloc(p->shape.n_q_heads, sizeof(*lse));
+	float *got = calloc(n, sizeof(*got));
+	double off = 0, all = 0;
+
+	assert_true(o && lse && got);
+	oracle_row(&p->kv, &p->tree, query, token, p->q + (size_t)row * n, o, lse);
+	oracle_decode(p->shape.dtype, got, p->o + (size_t)row * n * KV_VALUE_BYTES, n);
+	for (uint32_t i = 0; i < n; i++) {
+		off += (got[i] - o[i]) * (got[i] - o[i]);
+		all += o[i] * o[i];
+	}
+	assert_true(sqrt(off / all) < 2 * bounds[p->shape.dtype]);
+	for (uint32_t h = 0; h < p->shape.n_q_heads; h++)
+		assert_true(fabs(p->lse[row * p->shape.n_q_heads + h] - lse[h]) <
+			    bounds[p->shape.dtype]);
+	free(o);
+	free(lse);
+	free(got);
+}
+
+static void played_done(struct played *p)
+{
+	schedule_done(&p->schedule);
+	plan_list_done(&p->list);
+	oracle_kv_done(&p->kv);
+	free(p->pool);
+	free(p->q);
+	free(p->device_q);
+	free(p->o);
+	free(p->lse);
+	free(p->rows);
+	free(p->parts);
+	free(p);
+}
+
+static struct played *played_new(struct work_shape shape)
+{
+	struct played *p = calloc(1, sizeof(*p));
+
+	assert_non_null(p);
+	p->shape = shape;
+	p->tree = (struct work_tree){.nodes = p->nodes, .slices = p->slices, .queries = p->queries};
+	return p;
+}
+
+/* Some rows of a tree that has been made. */
+static void expect_right(struct played *p, struct oracle_random *random, uint32_t n_blocks)
+{
+	make_values(p, random);
+	run(p, n_blocks);
+	for (uint32_t k = 0; k < ROWS_COMPARED; k++) {
+		uint32_t query = oracle_below(random, p->tree.n_queries);
+
+		expect_row(p, query, oracle_below(random, p->queries[query].n_rows));
+	}
+}
+
+static void test_kernels_are_right_on_the_cpu(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	for (uint32_t i = 0; i < N_TREES; i++) {
+		struct played *p = played_new(draw_shape(&random));
+
+		make_tree(p, &random);
+		expect_right(p, &random, 1 + oracle_below(&random, 12));
+		played_done(p);
+	}
+}
+
+/* Of one block: its ring is gone round by runs of wide tiles and by KV tiles between them. */
+static void test_the_ring_goes_round(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct played *p = played_new((struct work_shape){.n_layers = 1,
+							  .n_q_heads = 8,
+							  .n_kv_heads = 1,
+							  .head_dim = 128,
+							  .page_tokens = PAGE_TOKENS,
+							  .dtype = WORK_FP16,
+							  .scale = 1 / sqrtf(128)});
+	const struct device_kv_tile *kv_tiles;
+	uint32_t root = add_node(p, WORK_NONE, 1100), longest = 0;
+
+	(void)state;
+	for (uint32_t i = 0; i < 16; i++)
+		add_query(p, add_node(p, root, 20 + i), 1);
+	expect_right(p, &random, 1);
+	kv_tiles = p->schedule.arrays[SCHEDULE_KV_TILES].at;
+	for (uint32_t i = 0; i < p->schedule.n[SCHEDULE_KV_TILES]; i++)
+		longest = max_u32(longest, kv_tiles[i].run);
+	assert_true(longest > 1);
+	assert_true(p->schedule.n[SCHEDULE_KV_TILES] > 3 * 12);
+	played_done(p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_kernels_are_right_on_the_cpu),
+		cmocka_unit_test(test_the_ring_goes_round),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
