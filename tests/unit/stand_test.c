@@ -39,10 +39,18 @@ struct decode {
 	uint32_t layer;
 };
 
+static void make_plan(const struct work_tree *tree, struct work_list *list)
+{
+	struct plan_config config;
+
+	plan_config_init(&config, PLAN_AUTO, &shape, 132);
+	config.tile_rows = PLAN_DEVICE_ROWS;
+	assert_int_equal(plan_make(&config, tree, list), 0);
+}
+
 static int setup(void **state)
 {
 	struct decode *d = calloc(1, sizeof(*d));
-	struct plan_config config;
 
 	assert_non_null(d);
 	fake_reset();
@@ -53,9 +61,7 @@ static int setup(void **state)
 	d->node = (struct work_node){WORK_NONE, 0, 8 * PAGE_TOKENS, 0, 8};
 	d->query = (struct work_query){.node = 0, .pos = 8 * PAGE_TOKENS - 1, .n_rows = 1};
 	d->tree = (struct work_tree){&d->node, d->slices, &d->query, 1, 8, 1};
-	plan_config_init(&config, PLAN_AUTO, &shape, 132);
-	config.tile_rows = PLAN_DEVICE_ROWS;
-	assert_int_equal(plan_make(&config, &d->tree, &d->list), 0);
+	make_plan(&d->tree, &d->list);
 	d->plan_id = 1;
 	*state = d;
 	return 0;
@@ -424,15 +430,12 @@ static void test_a_plan_made_ahead_is_for_all_rows_or_none(void **state)
 	const struct work_tree tree = {nodes, slices, queries, 2, 2, 2};
 	struct backend_io io[2];
 	struct work_list list = {0};
-	struct plan_config config;
 	struct backend_job job = {
 		.shape = &shape, .tree = &tree, .list = &list, .io = io, .plan_id = 9};
 	struct backend_batch one = {&job, 1, NULL, 0};
 	uint64_t id;
 
-	plan_config_init(&config, PLAN_AUTO, &shape, 132);
-	config.tile_rows = PLAN_DEVICE_ROWS;
-	assert_int_equal(plan_make(&config, &tree, &list), 0);
+	make_plan(&tree, &list);
 	assert_int_equal(batch_make_ahead(&d->batch, &job), 0);
 	for (uint32_t i = 0; i < 2; i++) {
 		slots[i] = (struct work_slice){slices[i].page, 20, 1};
@@ -487,12 +490,9 @@ static void test_a_plan_is_brought_up_to_date_whoever_attends_by_it(void **state
 	struct work_list list = {0};
 	struct backend_job job = {
 		.shape = &shape, .tree = &tree, .list = &list, .io = &io, .plan_id = 9};
-	struct plan_config config;
 	uint32_t since;
 
-	plan_config_init(&config, PLAN_AUTO, &shape, 132);
-	config.tile_rows = PLAN_DEVICE_ROWS;
-	assert_int_equal(plan_make(&config, &tree, &list), 0);
+	make_plan(&tree, &list);
 	run_layers(d, &job, true);
 	for (; slot.first < 25; slot.first++) { /* into the next KV block */
 		list.rows[0].pos++;
@@ -509,8 +509,8 @@ static void test_a_plan_is_brought_up_to_date_whoever_attends_by_it(void **state
 	plan_list_done(&list);
 }
 
-/* A pass that tells so much; returns where. */
-static const char *run_told(struct decode *d, size_t bytes, uint64_t *ret_id)
+/* A pass of so many layers that tells so much; returns where. */
+static const char *run_pass(struct decode *d, uint32_t n_layers, size_t bytes, uint64_t *ret_id)
 {
 	struct backend_io io = {.q = 1 << 20, .o = 3 << 20, .slots = &d->slot, .n_slots = 1};
 	const struct backend_job job = {
@@ -521,8 +521,25 @@ static const char *run_told(struct decode *d, size_t bytes, uint64_t *ret_id)
 	assert_int_equal(batch_layers_begin(&d->batch, &job, bytes, &layers), 0);
 	at = batch_layers_host(&layers, bytes);
 	memset(at, 0, bytes);
+	for (uint32_t i = 0; i < n_layers; i++)
+		assert_int_equal(batch_layers_attend(&layers, i), 0);
 	assert_int_equal(batch_layers_end(&layers, ret_id), 0);
 	return at;
+}
+
+static void test_a_prompts_plan_is_there_until_its_last_layer(void **state)
+{
+	struct decode *d = *state;
+	uint64_t id;
+
+	d->query = (struct work_query){.node = 0, .pos = 8 * PAGE_TOKENS - 4, .n_rows = 4};
+	d->slot = (struct work_slice){7, PAGE_TOKENS - 4, 4};
+	make_plan(&d->tree, &d->list);
+	run_pass(d, LAYERS - 1, 0, &id);
+	assert_non_null(plan_find(&d->batch, 11, &shape));
+	run_pass(d, LAYERS, 0, &id);
+	assert_null(plan_find(&d->batch, 11, &shape));
+	await(d, id);
 }
 
 static void test_memory_is_pinned_once_not_for_each_frame(void **state)
@@ -532,7 +549,7 @@ static void test_memory_is_pinned_once_not_for_each_frame(void **state)
 	uint64_t id;
 
 	for (uint32_t i = 0; i < 6 * BATCH_FRAMES; i++) {
-		run_told(d, (1 + 8 * (i / BATCH_FRAMES / 2)) * MIB, &id);
+		run_pass(d, 0, (1 + 8 * (i / BATCH_FRAMES / 2)) * MIB, &id);
 		await(d, id);
 		assert_int_equal(fake.n_pinned, before + i / BATCH_FRAMES / 2);
 	}
@@ -545,13 +562,9 @@ static void test_what_is_under_way_keeps_its_memory(void **state)
 	const char *first, *second;
 	uint64_t id;
 
-	first = run_told(d, 8 * MIB, &id);
-	second = run_told(d, 8 * MIB, &id);
+	first = run_pass(d, 0, 8 * MIB, &id);
+	second = run_pass(d, 0, 8 * MIB, &id);
 	assert_true(second + 8 * MIB <= first || first + 8 * MIB <= second);
-	assert_int_equal(fake.n_pinned, before + 2);
-	await(d, id);
-	run_told(d, 8 * MIB, &id);
-	run_told(d, 8 * MIB, &id);
 	assert_int_equal(fake.n_pinned, before + 2);
 	await(d, id);
 }
@@ -577,10 +590,10 @@ int main(void)
 		TEST(test_tables_lie_in_what_is_counted_for_them),
 		TEST(test_any_steps_are_done_once),
 		TEST(test_a_plan_is_brought_up_to_date_whoever_attends_by_it),
+		TEST(test_a_prompts_plan_is_there_until_its_last_layer),
 		TEST(test_memory_is_pinned_once_not_for_each_frame),
 		TEST(test_what_is_under_way_keeps_its_memory),
-		cmocka_unit_test_setup_teardown(test_a_plan_made_ahead_is_for_all_rows_or_none,
-						setup, teardown),
+		TEST(test_a_plan_made_ahead_is_for_all_rows_or_none),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

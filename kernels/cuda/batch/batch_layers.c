@@ -87,6 +87,16 @@ void batch_layers_places(const struct batch_layers *layers, struct device_place 
 	}
 }
 
+/* Rows that no token follows in place have been through all layers: those behind them have a plan
+ * of their own, which may have its memory. What is sent there waits for all that runs. */
+static void forget_plan(struct batch *b, const struct batch_layers *layers)
+{
+	struct batch_plan *plan = plan_find(b, layers->job->plan_id, layers->job->shape);
+
+	if (plan && plan == layers->u.plan && plan->n_tails == 0)
+		plan->plan_id = plan->used = 0;
+}
+
 int batch_layers_attend(struct batch_layers *layers, uint32_t layer)
 {
 	struct batch *b = layers->u.b;
@@ -102,6 +112,8 @@ int batch_layers_attend(struct batch_layers *layers, uint32_t layer)
 	layers->in.n_rows = layers->in.n_patches = 0;
 	layers->attend.patched = false;
 	layers->attended = true;
+	if (layer + 1 == layers->job->shape->n_layers)
+		forget_plan(b, layers);
 	return r;
 }
 
