@@ -106,16 +106,14 @@ static uint32_t count_phases(const struct program_pass *pass)
 }
 
 /* What is under way is done. */
-static void op_end(struct program_pass *pass, const struct program_times *times)
+static void op_end(struct program_pass *pass)
 {
-	struct program_progress *progress = &pass->program->progress;
+	struct backend_program *program = pass->program;
 
-	pass->program->phase = 0;
-	if (pass->program->begun) {
-		progress->part += program_times_part(times, &progress->place);
-		program_place_next(pass->program->p, &progress->place);
-	}
-	pass->program->begun = true;
+	program->phase = 0;
+	if (program->begun)
+		program_place_next(program->p, &program->progress.place);
+	program->begun = true;
 }
 
 /* False: the run's time is up. */
@@ -142,34 +140,35 @@ static bool run_phase(struct program_pass *pass, const struct program_phase *pha
 	return until_ns == UINT64_MAX || clock_ns() < until_ns;
 }
 /* Of all that the rows take: what is done, with a part of what is under way. */
-static double part_done(const struct program_pass *pass, const struct program_phase *next,
-			const struct program_times *times)
+static double part_done(const struct program_pass *pass, const struct program_phase *next)
 {
 	const struct backend_program *program = pass->program;
-	const struct program_progress *progress = &program->progress;
+	struct program_progress *progress = &pass->program->progress;
 	double n = program->phase + (double)program->unit / max_u32(next->n_units, 1);
+	struct program_times times;
 
-	if (!program->begun || n == 0)
-		return progress->part;
+	if (!program->begun)
+		return 0;
+	program_times_init(&times, program->p, pass->run);
+	progress->part += program_times_between(&times, progress->counted, &progress->place);
+	progress->counted = progress->place;
 	return progress->part +
-	       n / count_phases(pass) * program_times_part(times, &progress->place);
+	       n / count_phases(pass) * program_times_part(&times, &progress->place);
 }
 
 /* Returns the part of all that is done then; 1: the rows have come to their end. */
 static double run_until(struct program_pass *pass, uint64_t until_ns)
 {
-	struct program_times times;
 	struct program_phase phase;
 
-	program_times_init(&times, pass->program->p, pass->run);
 	for (bool in_time = true;;) {
 		while (!find_phase(pass, &phase)) {
 			if (pass->program->begun && is_at_head(pass->program))
 				return 1;
-			op_end(pass, &times);
+			op_end(pass);
 		}
 		if (!in_time)
-			return fmin(part_done(pass, &phase, &times), NEARLY_ALL);
+			return fmin(part_done(pass, &phase), NEARLY_ALL);
 		in_time = run_phase(pass, &phase, until_ns);
 	}
 }

@@ -116,6 +116,7 @@ struct program_place {
 struct program_progress {
 	uint32_t n_rows;
 	struct program_place place;
+	struct program_place counted; /* what is before it is in part */
 	double part; /* of all that they take: what is behind them */
 	double told; /* of that, by the runs before */
 };
@@ -151,8 +152,10 @@ void program_times_init(struct program_times *t, const struct program *p,
 			const struct backend_run *run);
 /* Of what comes next. */
 double program_times_ns(const struct program_times *t, const struct program_place *place);
-/* The same as a part of all. */
+/* The same as a part of all, and that of all operations from one place to another, later one. */
 double program_times_part(const struct program_times *t, const struct program_place *place);
+double program_times_between(const struct program_times *t, struct program_place from,
+			     const struct program_place *to);
 
 /* Of matrices, each once. */
 struct program_reads {

@@ -122,3 +122,13 @@ double program_times_part(const struct program_times *t, const struct program_pl
 {
 	return t->all_ns > 0 ? program_times_ns(t, place) / t->all_ns : 0;
 }
+
+double program_times_between(const struct program_times *t, struct program_place from,
+			     const struct program_place *to)
+{
+	double part = 0;
+
+	for (; from.layer != to->layer || from.op != to->op; program_place_next(t->p, &from))
+		part += program_times_part(t, &from);
+	return part;
+}
