@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence, TypeAlias
 
 import coppice
 
+from ._coppice import extremes
 from .generation.answer import Continuation, Piece, Writer
 from .generation.checkpoint import Checkpoint
 from .generation.engine import Engine
@@ -104,7 +106,7 @@ class LLM:
         self, prompts: Prompt | Sequence[Prompt], sampling: Sampling | None = None, **options: Any
     ) -> list[Output]:
         """Continues all prompts at once: texts, or lists of tokens. options: Sampling's fields."""
-        sampling = sampling or sampling_of(self._defaults, options)
+        sampling = self._sampling(sampling, options)
         prepared = [self._encode(prompt) for prompt in _several(prompts)]
         asked = [self._limits.streams(prompt, sampling) for prompt in prepared]
         writers = [self._start(streams, sampling) for streams in asked]
@@ -118,7 +120,7 @@ class LLM:
         self, prompt: Prompt, sampling: Sampling | None = None, **options: Any
     ) -> Iterator[Piece]:
         """Pieces of text as they come. An iterator that is dropped ends its sequences."""
-        sampling = sampling or sampling_of(self._defaults, options)
+        sampling = self._sampling(sampling, options)
         streams = self._limits.streams(self._encode(prompt), sampling)
         return self._pieces(streams, sampling)
 
@@ -131,13 +133,27 @@ class LLM:
         **options: Any,
     ) -> Output:
         """The model's answer to messages, by the checkpoint's chat template."""
+        if isinstance(messages, str) or not all(isinstance(one, Mapping) for one in messages):
+            raise TypeError(
+                "messages are a list of objects such as {'role': 'user', 'content': TEXT}, not "
+                f"{_short(messages)}"
+            )
         prompt = self.tokenizer.chat(messages, tools)
         return self.generate([prompt], sampling, **options)[0]
 
     # ---- how it comes about -----------------------------------------------------------------
 
+    def _sampling(self, sampling: Sampling | None, options: Mapping[str, Any]) -> Sampling:
+        if sampling is None:
+            return sampling_of(self._defaults, options)
+        if not isinstance(sampling, Sampling):
+            raise TypeError(f"sampling is a coppice.Sampling, not {_short(sampling)}")
+        if options:
+            raise ValueError(f"give {', '.join(options)} in the Sampling, or none of that")
+        return sampling
+
     def _encode(self, prompt: Prompt) -> list[int]:
-        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else _tokens(prompt)
 
     def _start(self, streams: list[Stream], sampling: Sampling) -> list[Writer]:
         if self._connection.closed:
@@ -197,8 +213,28 @@ def _check(writers: list[Writer]) -> None:
         writer.check()
 
 
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _tokens(prompt: Sequence[int]) -> list[int]:
+    """Also of numpy's or torch's."""
+    try:
+        made = list(prompt)
+        return made if extremes(made) else [index(token) for token in made]
+    except TypeError:
+        raise TypeError(f"a prompt is a text, or a list of tokens, not {_short(prompt)}") from None
+
+
 def _several(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
     """A single one may be given as it is."""
-    if isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int)):
-        return [prompts]  # type: ignore[list-item]
-    return prompts  # type: ignore[return-value]
+    if isinstance(prompts, str):
+        return [prompts]
+    try:
+        many = prompts if hasattr(prompts, "__len__") else list(prompts)
+        first: Any = next(iter(many), None)
+    except TypeError:
+        raise TypeError(f"prompts are texts, or lists of tokens, not {_short(prompts)}") from None
+    single = hasattr(first, "__index__") and getattr(first, "ndim", 0) == 0
+    return [many] if single else many  # type: ignore[list-item, return-value]

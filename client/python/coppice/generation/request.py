@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, Mapping
 
 from .._coppice import extremes
@@ -53,6 +54,10 @@ def leaders(streams: list[Stream]) -> list[Stream]:
 
 def sampling_of(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> Sampling:
     """options go before defaults; None stands for what is default, but of max_tokens."""
+    known = [field.name for field in fields(Sampling)]
+    for key in options:
+        if key not in known:
+            raise ValueError(f"there is no option {key}; there are {', '.join(known)}")
     given = {key: value for key, value in options.items() if value is not None}
     if "max_tokens" in options:
         given["max_tokens"] = options["max_tokens"]
@@ -60,7 +65,4 @@ def sampling_of(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> Samp
         if key in given:
             value = given[key]
             given[key] = (value,) if isinstance(value, (str, int)) else tuple(value)
-    try:
-        return Sampling(**{**defaults, **given})
-    except TypeError as error:
-        raise ValueError(str(error).removeprefix("Sampling.__init__() ")) from error
+    return Sampling(**{**defaults, **given})

@@ -20,11 +20,31 @@ import random
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
+from numbers import Integral, Real
 from typing import Any, NamedTuple, Protocol
 
 N_TOP = 64
 _COLDEST = 1e-5  # below it logits divided by it are too large to be told apart
 _LSE_ERROR = 4e-6  # of a sum, whose log is fp32: half a unit in the last place of 32 to 64
+
+
+_WHOLE = "a whole number"
+_KINDS: tuple[tuple[str, type, str], ...] = (
+    ("max_tokens", Integral, _WHOLE),
+    ("temperature", Real, "a number"),
+    ("top_p", Real, "a number"),
+    ("top_k", Integral, _WHOLE),
+    ("n", Integral, _WHOLE),
+    ("seed", Integral, _WHOLE),
+    ("stop", tuple, "a tuple of texts"),
+    ("stop_ids", tuple, "a tuple of tokens"),
+    ("logprobs", Integral, _WHOLE),
+)
+_MAY_BE_NONE = ("max_tokens", "seed", "logprobs")
+
+
+def _texts(stop: tuple[Any, ...]) -> bool:
+    return all(isinstance(text, str) and text for text in stop)
 
 
 @dataclass(frozen=True)
@@ -43,6 +63,10 @@ class Sampling:
     logprobs: int | None = None  # told with each token: its own, and those of so many likeliest
 
     def __post_init__(self) -> None:
+        for name, kind, what in _KINDS:
+            value = getattr(self, name)
+            if not isinstance(value, kind) and not (value is None and name in _MAY_BE_NONE):
+                raise ValueError(f"{name} has to be {what}, not {value!r}")
         for holds, name, rule in self._rules():
             if not holds:
                 raise ValueError(f"{name} has to be {rule}, not {getattr(self, name)!r}")
@@ -54,7 +78,7 @@ class Sampling:
             (0 < self.top_p <= 1, "top_p", "above 0 and at most 1"),
             (self.top_k >= 0, "top_k", "0 (no limit) or more"),
             (1 <= self.n <= 256, "n", "1 to 256"),
-            (all(self.stop), "stop", "texts that are not empty"),
+            (_texts(self.stop), "stop", "texts that are not empty"),
             (self.logprobs is None or 0 <= self.logprobs <= N_TOP, "logprobs", f"0 to {N_TOP}"),
         ]
 

@@ -11,7 +11,7 @@ import pytest
 
 import checkpoint
 from serving import Daemon
-from coppice import LLM, Closed, DaemonGone, NoDaemon, NoRoom
+from coppice import LLM, Closed, DaemonGone, NoDaemon, NoRoom, Sampling
 from coppice.generation.progress import Bar
 from coppice.generation.stream import Event
 
@@ -105,7 +105,7 @@ def test_what_ends_a_text(daemon, tmp_path):
         ([], {}, "empty"),
         ([1] * 9000, {}, "shorten the prompt"),
         ("a", {"temperature": -1}, "temperature"),
-        ("a", {"heat": 1}, "heat"),
+        ("a", {"heat": 1}, "no option heat; there are max_tokens, temperature"),
         ("a", {"max_tokens": 8192}, "lower max_tokens"),
     ],
 )
@@ -113,6 +113,44 @@ def test_bad_input(llm, prompt, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         llm.generate([prompt], **options)
     assert n_seqs(llm) == 0
+
+
+@pytest.mark.parametrize(
+    "prompts, sentence",
+    [
+        (None, "texts, or lists of tokens, not None"),
+        (5, "texts, or lists of tokens, not 5"),
+        ([1.5, 2.0], "a text, or a list of tokens, not 1.5"),
+        ([1, "a"], r"a text, or a list of tokens, not \[1, 'a'\]"),
+        ([list(range(90)) + ["a"]], r"not \[0, 1, 2.*\.\.\.$"),
+    ],
+)
+def test_what_is_no_prompt(llm, prompts, sentence):
+    with pytest.raises(TypeError, match=sentence):
+        llm.generate(prompts)
+    assert n_seqs(llm) == 0
+
+
+def test_tokens_of_any_kind(llm):
+    numpy = pytest.importorskip("numpy")
+    ids = list(PROMPT.encode())
+    for prompts in (ids, bytes(ids), numpy.array(ids), numpy.array([ids]), iter([PROMPT])):
+        [output] = llm.generate(prompts, temperature=0, max_tokens=3)
+        assert output.text == GREEDY[:3] and output.prompt == ids
+
+
+@pytest.mark.parametrize("messages", ["hello", {"role": "user", "content": "hello"}, [5]])
+def test_what_are_no_messages(llm, messages):
+    with pytest.raises(TypeError, match="'role': 'user'"):
+        llm.chat(messages)
+
+
+def test_options_beside_a_sampling(llm):
+    with pytest.raises(ValueError, match="give n, seed in the Sampling"):
+        llm.generate(PROMPT, Sampling(), n=2, seed=1)
+    with pytest.raises(TypeError, match="a coppice.Sampling, not {'n': 2}"):
+        llm.generate(PROMPT, {"n": 2})
+    assert llm.generate(PROMPT, Sampling(max_tokens=2, temperature=0))[0].text == GREEDY[:2]
 
 
 def test_no_daemon(folder, tmp_path):

@@ -118,8 +118,10 @@ def test_logprobs_are_the_models():
 @pytest.mark.parametrize(
     "field, value",
     [("temperature", -1), ("top_p", 0), ("top_p", 1.5), ("top_k", -1), ("n", 0), ("n", 1000),
-     ("max_tokens", 0), ("logprobs", 65), ("stop", ("",)), ("temperature", math.nan)],
+     ("max_tokens", 0), ("logprobs", 65), ("stop", ("",)), ("temperature", math.nan),
+     ("n", "2"), ("n", 1.5), ("temperature", "1"), ("temperature", None), ("seed", "a"),
+     ("stop", "text"), ("stop", (5,))],
 )
 def test_nonsense_is_refused_by_name(field, value):
-    with pytest.raises(ValueError, match=field):
+    with pytest.raises(ValueError, match=f"{field} has to be .*, not "):
         Sampling(**{field: value})
