@@ -4,6 +4,8 @@
  */
 #include "modelled.h"
 
+#include "daemon/sched/sched_impl.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -16,6 +18,8 @@
 #define FORKS 400u
 #define FORK_ROWS 16u
 #define DRAFTS 1024u
+#define FEW_TOKENS 500u
+#define PREFILL_ROWS 128u
 
 /* What daemon/README.md says: the budget; or, of a path that takes long to be read, as much
  * arithmetic as reading, or a row. */
@@ -104,6 +108,38 @@ static void prefill_on_a_long_path_is_cut(void **state)
 	m->h.config.prefill_rows = 65536;
 	modelled_ask(m, client, 512);
 	finish(m, client, LONG_TOKENS + 512);
+}
+
+static uint64_t batches_of_a_prefill(struct modelled *m, struct modelled_client *client)
+{
+	uint64_t n = m->n_batches;
+
+	modelled_ask(m, client, PREFILL_ROWS);
+	modelled_await(m, client);
+	return m->n_batches - n;
+}
+
+/* With a small budget too, of which batches that are cut for it are no millisecond. */
+static void what_was_slow_for_a_while_is_so_no_longer(void **state)
+{
+	struct modelled *m = start(4);
+	uint64_t before, slow;
+
+	(void)state;
+	modelled_join(m, 1, FEW_TOKENS);
+	struct modelled_client *client = modelled_join(m, 2, FEW_TOKENS);
+
+	m->first_again = 1;
+	before = batches_of_a_prefill(m, client);
+	m->slowness = 8;
+	(void)batches_of_a_prefill(m, client);
+	slow = batches_of_a_prefill(m, client);
+	m->slowness = 1;
+	(void)batches_of_a_prefill(m, client);
+	(void)batches_of_a_prefill(m, client);
+	assert_true(slow >= 3 * before);
+	assert_true(m->h.sched->core.slowness < 1.5);
+	modelled_free(m);
 }
 
 static void the_longest_path_is_cut_at_the_least_budget(void **state)
@@ -303,6 +339,7 @@ int main(void)
 		cmocka_unit_test(a_step_of_many_forks_is_cut),
 		cmocka_unit_test(a_draft_tree_is_cut),
 		cmocka_unit_test(prefill_on_a_long_path_is_cut),
+		cmocka_unit_test(what_was_slow_for_a_while_is_so_no_longer),
 		cmocka_unit_test(the_longest_path_is_cut_at_the_least_budget),
 		cmocka_unit_test(the_largest_budget_cuts_nothing),
 		cmocka_unit_test(blocks_are_chosen_on_paths_that_are_not_too_long),

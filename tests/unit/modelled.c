@@ -117,7 +117,7 @@ static int model_submit(struct backend *b, const struct backend_batch *batch, ui
 		world.of->longest_ns = ns + world.estimate_ns;
 	world.estimate_ns = 0;
 	world.of->n_batches++;
-	world.end_ns = world.now_ns + (uint64_t)ns;
+	world.end_ns = world.now_ns + (uint64_t)(ns * world.of->slowness);
 	return 0;
 }
 
@@ -143,6 +143,7 @@ struct modelled *modelled_new(void)
 	world.of = m;
 	m->moment_ns = MOMENT_NS;
 	m->n_q_heads = 1;
+	m->slowness = 1;
 	world.now_ns = world.end_ns = 1000000000;
 	world.last_id = 0;
 	world.estimate_ns = 0;

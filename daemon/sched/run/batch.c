@@ -240,9 +240,14 @@ static void batch_shrink(struct batch *b)
 	b->n_jobs = 1;
 }
 
+static bool seems_long(const struct batch *b, double modelled_ns)
+{
+	return modelled_ns * b->core->slowness >= LEARN_NS;
+}
+
 void batch_submit(struct batch *b)
 {
-	b->begun_ns = b->alone_ns >= LEARN_NS ? core_clock(b->core) : 0;
+	b->begun_ns = seems_long(b, b->alone_ns) ? core_clock(b->core) : 0;
 	int r = batch_start(b);
 
 	if (r < 0 && b->n_jobs > 1) {
@@ -305,7 +310,7 @@ bool batch_poll(struct batch *b)
 		announce_end(b);
 		return false;
 	}
-	if (b->begun_ns && b->ns >= LEARN_NS)
+	if (b->begun_ns && seems_long(b, b->ns))
 		budget_learn(core, b->ns, (double)(core_clock(core) - b->begun_ns));
 	if (b->sliced) {
 		core->now_ns = core_clock(core);
