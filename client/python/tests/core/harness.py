@@ -21,6 +21,7 @@ pool = 64M
 extent = 2M
 lend_weights = 1
 log_level = warning
+spin_us = 0
 """
 GREEDY = CHECKPOINT / "fixture" / "trained"
 
