@@ -74,8 +74,8 @@ MUST_CHECK int loop_run(struct loop *loop);
 void loop_stop(struct loop *loop); /* from a callback */
 
 /* Connections of a listening, non-blocking socket, one in a turn of the loop: who knocks much keeps
- * nobody waiting who is in. Results: descriptors (close-on-exec, now the
- * callback's), also one that arrives after loop_cancel. An error such as -EMFILE ends it. */
+ * nobody waiting who is in. Results: descriptors (close-on-exec, now the callback's), also one that
+ * arrives after loop_cancel. An error such as -EMFILE ends it. */
 void loop_accept(struct loop *loop, struct loop_op *op, int fd);
 /* One packet into msg, which with its buffers stays put until the end. Result: bytes, 0 at hang-up,
  * -errno. */

@@ -107,7 +107,7 @@ static void complete_timer(struct uring *u, struct loop_op *op, int result)
 	}
 }
 
-static void complete(struct uring *u, struct loop_op *op, int result, bool more)
+static void complete(struct uring *u, struct loop_op *op, int result)
 {
 	if (op->kind == LOOP_TIMER)
 		complete_timer(u, op, result);
@@ -115,8 +115,6 @@ static void complete(struct uring *u, struct loop_op *op, int result, bool more)
 		again(u, op);
 	else if (result < 0 || op->kind == LOOP_RECVMSG)
 		loop_op_finish(&u->loop, op, result);
-	else if (more)
-		op->callback(op, result);
 	else
 		loop_op_result_rearm(&u->loop, op, result);
 }
@@ -128,11 +126,10 @@ static void serve_completions(struct uring *u)
 	for (uint32_t n = 0; n < TURN_COMPLETIONS && io_uring_peek_cqe(&u->ring, &cqe) == 0; n++) {
 		struct loop_op *op = io_uring_cqe_get_data(cqe);
 		int result = cqe->res;
-		bool more = cqe->flags & IORING_CQE_F_MORE;
 
 		io_uring_cqe_seen(&u->ring, cqe);
 		if (op)
-			complete(u, op, result, more);
+			complete(u, op, result);
 	}
 }
 

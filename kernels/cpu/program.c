@@ -139,6 +139,7 @@ static bool run_phase(struct program_pass *pass, const struct program_phase *pha
 	}
 	return until_ns == UINT64_MAX || clock_ns() < until_ns;
 }
+
 /* Of all that the rows take: what is done, with a part of what is under way. */
 static double part_done(const struct program_pass *pass, const struct program_phase *next)
 {

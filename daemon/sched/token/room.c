@@ -2,9 +2,9 @@
  * room.c - who goes with a pass, and with how many tokens.
  *
  * Decode comes first, and prompts may make its pass longer by a part, each in turn; prompts alone
- * have the budget. What a row takes is modelled: its products, and attention over its path; what
- * paths have in common is read once. A path that is not all on the device any more cannot be
- * computed on: its entry fails.
+ * have the budget, one that nobody is beside four of them. What a row takes is modelled: its
+ * products, and attention over its path; what paths have in common is read once. A path that is not
+ * all on the device any more cannot be computed on: its entry fails.
  */
 #include "room.h"
 
