@@ -194,10 +194,6 @@ def a_model_that_is_not_supported(given: Given) -> None:
 
 
 def a_decode_that_nobody_waits_for(given: Given) -> None:
-    """Some are computed and some canceled. Their page is in use in any case, by the first."""
-    if given.connection.stats().tokens_computed == 0:
-        with given.lane.open(given.program, [1, 2, 3], salt=905) as seq:
-            seq.decode([1, 2, 3]).wait()
     with given.lane.open(given.program, [1, 2, 3], salt=905) as seq:
         seq.decode([1, 2, 3])
     seq.state()
