@@ -124,10 +124,11 @@ int batch_layers_attend(struct batch_layers *layers, uint32_t layer)
 	return r;
 }
 
-int batch_layers_end(struct batch_layers *layers, uint64_t *ret_id)
+int batch_layers_end(struct batch_layers *layers, bool ended, uint64_t *ret_id)
 {
 	const struct backend_batch none = {0};
 
+	(void)ended;
 	batch_layers_drop(layers);
 	return backend_cpu.submit(fake.cpu, &none, ret_id);
 }

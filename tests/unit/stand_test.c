@@ -474,7 +474,7 @@ static void run_layers(struct decode *d, const struct backend_job *job, bool att
 	assert_int_equal(batch_layers_begin(&d->batch, job, 0, &layers), 0);
 	if (attends)
 		assert_int_equal(batch_layers_attend(&layers, 0), 0);
-	assert_int_equal(batch_layers_end(&layers, &id), 0);
+	assert_int_equal(batch_layers_end(&layers, false, &id), 0);
 	await(d, id);
 }
 
@@ -509,8 +509,8 @@ static void test_a_plan_is_brought_up_to_date_whoever_attends_by_it(void **state
 	plan_list_done(&list);
 }
 
-/* A pass of so many layers that tells so much; returns where. */
-static const char *run_pass(struct decode *d, uint32_t n_layers, size_t bytes, uint64_t *ret_id)
+/* A part of a pass, of so many layers, that tells so much; returns where. */
+static const char *run_pass(struct decode *d, uint32_t n, bool ended, size_t bytes, uint64_t *id)
 {
 	struct backend_io io = {.q = 1 << 20, .o = 3 << 20, .slots = &d->slot, .n_slots = 1};
 	const struct backend_job job = {
@@ -521,13 +521,13 @@ static const char *run_pass(struct decode *d, uint32_t n_layers, size_t bytes, u
 	assert_int_equal(batch_layers_begin(&d->batch, &job, bytes, &layers), 0);
 	at = batch_layers_host(&layers, bytes);
 	memset(at, 0, bytes);
-	for (uint32_t i = 0; i < n_layers; i++)
+	for (uint32_t i = 0; i < n; i++)
 		assert_int_equal(batch_layers_attend(&layers, i), 0);
-	assert_int_equal(batch_layers_end(&layers, ret_id), 0);
+	assert_int_equal(batch_layers_end(&layers, ended, id), 0);
 	return at;
 }
 
-static void test_a_prompts_plan_is_there_until_its_last_layer(void **state)
+static void test_a_prompts_plan_is_there_until_the_pass_has_ended(void **state)
 {
 	struct decode *d = *state;
 	uint64_t id;
@@ -535,9 +535,9 @@ static void test_a_prompts_plan_is_there_until_its_last_layer(void **state)
 	d->query = (struct work_query){.node = 0, .pos = 8 * PAGE_TOKENS - 4, .n_rows = 4};
 	d->slot = (struct work_slice){7, PAGE_TOKENS - 4, 4};
 	make_plan(&d->tree, &d->list);
-	run_pass(d, LAYERS - 1, 0, &id);
+	run_pass(d, LAYERS, false, 0, &id);
 	assert_non_null(plan_find(&d->batch, 11, &shape));
-	run_pass(d, LAYERS, 0, &id);
+	run_pass(d, 0, true, 0, &id);
 	assert_null(plan_find(&d->batch, 11, &shape));
 	await(d, id);
 }
@@ -549,7 +549,7 @@ static void test_memory_is_pinned_once_not_for_each_frame(void **state)
 	uint64_t id;
 
 	for (uint32_t i = 0; i < 6 * BATCH_FRAMES; i++) {
-		run_pass(d, 0, (1 + 8 * (i / BATCH_FRAMES / 2)) * MIB, &id);
+		run_pass(d, 0, false, (1 + 8 * (i / BATCH_FRAMES / 2)) * MIB, &id);
 		await(d, id);
 		assert_int_equal(fake.n_pinned, before + i / BATCH_FRAMES / 2);
 	}
@@ -562,8 +562,8 @@ static void test_what_is_under_way_keeps_its_memory(void **state)
 	const char *first, *second;
 	uint64_t id;
 
-	first = run_pass(d, 0, 8 * MIB, &id);
-	second = run_pass(d, 0, 8 * MIB, &id);
+	first = run_pass(d, 0, false, 8 * MIB, &id);
+	second = run_pass(d, 0, false, 8 * MIB, &id);
 	assert_true(second + 8 * MIB <= first || first + 8 * MIB <= second);
 	assert_int_equal(fake.n_pinned, before + 2);
 	await(d, id);
@@ -590,7 +590,7 @@ int main(void)
 		TEST(test_tables_lie_in_what_is_counted_for_them),
 		TEST(test_any_steps_are_done_once),
 		TEST(test_a_plan_is_brought_up_to_date_whoever_attends_by_it),
-		TEST(test_a_prompts_plan_is_there_until_its_last_layer),
+		TEST(test_a_prompts_plan_is_there_until_the_pass_has_ended),
 		TEST(test_memory_is_pinned_once_not_for_each_frame),
 		TEST(test_what_is_under_way_keeps_its_memory),
 		TEST(test_a_plan_made_ahead_is_for_all_rows_or_none),

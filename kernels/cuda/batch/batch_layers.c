@@ -87,8 +87,8 @@ void batch_layers_places(const struct batch_layers *layers, struct device_place 
 	}
 }
 
-/* Rows that no token follows in place have been through all layers: those behind them have a plan
- * of their own, which may have its memory. What is sent there waits for all that runs. */
+/* Rows that no token follows in place have ended: those behind them have a plan of their own, which
+ * may have its memory. What is sent there waits for all that runs. */
 static void forget_plan(struct batch *b, const struct batch_layers *layers)
 {
 	struct batch_plan *plan = plan_find(b, layers->job->plan_id, layers->job->shape);
@@ -112,8 +112,6 @@ int batch_layers_attend(struct batch_layers *layers, uint32_t layer)
 	layers->in.n_rows = layers->in.n_patches = 0;
 	layers->attend.patched = false;
 	layers->attended = true;
-	if (layer + 1 == layers->job->shape->n_layers)
-		forget_plan(b, layers);
 	return r;
 }
 
@@ -125,7 +123,7 @@ static int bring_alone(struct batch_layers *layers)
 	return batch_launch(layers->u.b, &launches);
 }
 
-int batch_layers_end(struct batch_layers *layers, uint64_t *ret_id)
+int batch_layers_end(struct batch_layers *layers, bool ended, uint64_t *ret_id)
 {
 	struct batch *b = layers->u.b;
 	int r = layers->attended ? 0 : bring_alone(layers);
@@ -134,6 +132,8 @@ int batch_layers_end(struct batch_layers *layers, uint64_t *ret_id)
 		r = batch_finish(b, b->last_id + 1);
 	if (r)
 		return r;
+	if (ended)
+		forget_plan(b, layers);
 	*ret_id = batch_keep(&layers->u);
 	stand_next(&layers->u, NULL);
 	return 0;

@@ -46,7 +46,8 @@ char *batch_layers_pool(const struct batch_layers *layers, uint32_t layer);
 void batch_layers_places(const struct batch_layers *layers, struct device_place *to);
 /* 0 or -EIO. */
 MUST_CHECK int batch_layers_attend(struct batch_layers *layers, uint32_t layer);
-MUST_CHECK int batch_layers_end(struct batch_layers *layers, uint64_t *ret_id);
+/* ended: so have the rows, and no batch goes on with them. */
+MUST_CHECK int batch_layers_end(struct batch_layers *layers, bool ended, uint64_t *ret_id);
 /* Waits until nothing of it is under way. */
 void batch_layers_drop(struct batch_layers *layers);
 

@@ -142,11 +142,11 @@ static int run_all(struct pass *pass, struct program_progress *progress, struct 
 		r = run_layers(pass, progress);
 	if (!r && program_is_at_head(pass->program->p, &progress->place))
 		r = run_head(pass, progress);
+	ret->ended = has_ended(pass->run, &progress->place);
 	if (!r)
-		r = batch_layers_end(&pass->layers, &ret->id);
+		r = batch_layers_end(&pass->layers, ret->ended, &ret->id);
 	if (r)
 		return r;
-	ret->ended = has_ended(pass->run, &progress->place);
 	ret->part = (ret->ended ? 1 : progress->part) - progress->told;
 	progress->told = progress->part;
 	return 0;
