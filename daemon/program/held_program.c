@@ -172,13 +172,13 @@ int held_program_new(const struct program *from, struct weights *weights, struct
 
 /* One row keeps everybody for as long as the weights take to be read: layers may name a matrix as
  * often as they like. */
-static int cost_check(struct held_program *held, const struct held_backend *with,
+static int cost_check(const struct held_program *held, const struct held_backend *with,
 		      char why[PROGRAM_WHY_BYTES])
 {
 	double ms = held->cost.fixed_ns / 1e6;
 
 	if (ms <= with->max_token_ms)
-		return weights_take_scratch(held->weights, held->cost.scratch_bytes, why);
+		return 0;
 	snprintf(why, PROGRAM_WHY_BYTES,
 		 "A token would take %.0f ms here, which is more than %u (max_token_ms): the "
 		 "program is too long.",
@@ -186,8 +186,14 @@ static int cost_check(struct held_program *held, const struct held_backend *with
 	return -E2BIG;
 }
 
-int held_program_begin(struct held_program *held, const struct held_backend *with,
-		       char why[PROGRAM_WHY_BYTES])
+static int take_scratch(const struct held_program *held, char why[PROGRAM_WHY_BYTES])
+{
+	return weights_take_scratch(held->weights, held->cost.scratch_bytes, why);
+}
+
+/* has_scratch: it is taken already. */
+static int begin(struct held_program *held, const struct held_backend *with, bool has_scratch,
+		 char why[PROGRAM_WHY_BYTES])
 {
 	const struct backend_program_ops *ops = with->ops->program;
 	struct backend_program *program;
@@ -200,10 +206,27 @@ int held_program_begin(struct held_program *held, const struct held_backend *wit
 		return r;
 	ops->cost(with->backend, program, &held->cost);
 	r = cost_check(held, with, why);
+	if (r == 0 && !has_scratch)
+		r = take_scratch(held, why);
 	if (r < 0)
 		ops->program_free(with->backend, program);
 	else
 		held->backend = program;
+	return r;
+}
+
+/* Who asks again has been told what it takes: the backend makes nothing before there is room. */
+int held_program_begin(struct held_program *held, const struct held_backend *with,
+		       char why[PROGRAM_WHY_BYTES])
+{
+	uint64_t known_bytes = held->cost.scratch_bytes;
+	int r = known_bytes ? take_scratch(held, why) : 0;
+
+	if (r < 0)
+		return r;
+	r = begin(held, with, known_bytes > 0, why);
+	if (r < 0 && known_bytes)
+		weights_give_scratch(held->weights, known_bytes);
 	return r;
 }
 

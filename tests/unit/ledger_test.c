@@ -5,6 +5,8 @@
 #include "sched_harness.h"
 #include "weights_fixture.h"
 
+#include "daemon/program/held_program.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -133,6 +135,71 @@ static uint32_t asks_for_scratch(uint64_t table_bytes)
 	weights_unref(a);
 	weights_table_free(table);
 	return n;
+}
+
+#define SCRATCH_BYTES (80 * KIB)
+
+static uint32_t n_made;
+
+static int program_made(struct backend *b, const struct program *p, struct backend_weights *weights,
+			struct backend_program **ret, char why[PROGRAM_WHY_BYTES])
+{
+	(void)b;
+	(void)p;
+	(void)weights;
+	(void)why;
+	n_made++;
+	*ret = NULL;
+	return 0;
+}
+
+static void program_gone(struct backend *b, struct backend_program *program)
+{
+	(void)b;
+	(void)program;
+}
+
+static void program_cost(struct backend *b, const struct backend_program *program,
+			 struct backend_program_cost *ret)
+{
+	(void)b;
+	(void)program;
+	*ret = (struct backend_program_cost){.scratch_bytes = SCRATCH_BYTES};
+}
+
+/* However often it is asked again: a device's memory comes and goes with what runs waiting. */
+static void a_program_that_waits_for_room_is_not_made_each_time(void **state)
+{
+	static const struct backend_program_ops program_ops = {.program_new = program_made,
+							       .program_free = program_gone,
+							       .cost = program_cost};
+	static const struct backend_ops ops = {.program = &program_ops};
+	const struct held_backend with = {.ops = &ops, .max_token_ms = 1};
+	struct ledger ledger = {.max_bytes = 256 * KIB};
+	struct held_program held = {0};
+	char why[PROGRAM_WHY_BYTES];
+
+	(void)state;
+	fixture_ledger = &ledger;
+	struct weights_table *table = fixture_table_of(fixture_coppiced, 300 * KIB, 30000);
+
+	held.weights = fixture_load(table, ALICE, fixture_file_of("a", 100));
+	fixture_expect_ready(held.weights);
+	/* others' are on their way back for so long */
+	ledger_announce(&ledger, LEDGER_WEIGHTS, 90 * KIB);
+	assert_int_equal(ledger_take(&ledger, LEDGER_WEIGHTS, 90 * KIB), 0);
+	n_made = 0;
+	for (uint32_t i = 0; i < 10; i++)
+		assert_int_equal(held_program_begin(&held, &with, why), -EAGAIN);
+	ledger_give(&ledger, LEDGER_WEIGHTS, 90 * KIB);
+	ledger_announce_no_more(&ledger, LEDGER_WEIGHTS, 90 * KIB);
+	assert_int_equal(held_program_begin(&held, &with, why), 0);
+	assert_in_range(n_made, 1, 2);
+	weights_give_scratch(held.weights, SCRATCH_BYTES);
+	weights_unref(held.weights);
+	weights_table_free(table);
+	assert_int_equal(ledger.all_bytes, 0);
+	fixture_ledger = NULL;
 }
 
 static void who_asks_for_a_program_frees_nothing(void **state)
@@ -363,6 +430,7 @@ static int run(void)
 		cmocka_unit_test(weights_are_not_given_what_kv_has),
 		cmocka_unit_test(what_programs_take_counts),
 		cmocka_unit_test(who_asks_for_a_program_frees_nothing),
+		cmocka_unit_test(a_program_that_waits_for_room_is_not_made_each_time),
 		cmocka_unit_test(kv_is_not_given_what_weights_have),
 		cmocka_unit_test(of_what_weights_leave_newcomers_get_a_part),
 		cmocka_unit_test(kv_that_nobody_uses_makes_room_for_weights),
