@@ -186,9 +186,9 @@ static int cost_check(const struct held_program *held, const struct held_backend
 	return -E2BIG;
 }
 
-static int take_scratch(const struct held_program *held, char why[PROGRAM_WHY_BYTES])
+static int take_scratch(struct held_program *held, char why[PROGRAM_WHY_BYTES])
 {
-	return weights_take_scratch(held->weights, held->cost.scratch_bytes, why);
+	return weights_take_scratch(held->weights, held->cost.scratch_bytes, &held->until_ns, why);
 }
 
 /* has_scratch: it is taken already. */

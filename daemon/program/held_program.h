@@ -16,6 +16,7 @@ struct held_program {
 	struct weights *weights; /* reference */
 	struct backend_program *backend; /* owned; NULL: not made yet */
 	uint64_t pass_bytes; /* of the weights that a pass reads */
+	uint64_t until_ns; /* it waits for room; 0: it has not had to */
 	bool ready; /* nothing is left to be made ready */
 	struct backend_program_cost cost; /* once it is; its scratch is booked with the weights */
 	/* The prefix, and a digest in hex of everything that its KV depends on: structure, numbers,

@@ -11,6 +11,7 @@
  */
 #include "share.h"
 
+#include "daemon/base/clock.h"
 #include "daemon/base/log_user.h"
 #include "daemon/base/threads.h"
 #include "daemon/base/units.h"
@@ -361,11 +362,17 @@ int weights_take_room(struct weights *weights, uint64_t wanted)
 	return r;
 }
 
-int weights_take_scratch(struct weights *weights, uint64_t bytes, char why[WEIGHTS_WHY_BYTES])
+int weights_take_scratch(struct weights *weights, uint64_t bytes, uint64_t *until_ns,
+			 char why[WEIGHTS_WHY_BYTES])
 {
 	/* the scheduler asks, which is who gives */
 	int r = book(weights, bytes, &weights->scratch_bytes, NULL);
 
+	if (r == -EAGAIN && *until_ns == 0)
+		*until_ns = ledger_wait_for(NULL, NULL).until_ns;
+	/* others may bring and drop weights for ever */
+	if (r == -EAGAIN && clock_now_ns() >= *until_ns)
+		r = -ENOBUFS;
 	if (r == -EAGAIN || r == 0)
 		return r;
 	return refuse(weights, "The program's scratch takes", bytes, r, why);

@@ -120,8 +120,9 @@ struct weights *weights_real(struct weights *weights);
 struct weights *weights_ready(struct weights *weights);
 
 /* A program of theirs takes so much memory, which counts as theirs. 0; -EDQUOT, -ENOSPC and a
- * sentence; -EAGAIN: what makes room is being freed, ask again. Does not wait for it. */
-MUST_CHECK int weights_take_scratch(struct weights *weights, uint64_t bytes,
+ * sentence; -EAGAIN: what makes room is being freed, ask again, until then: *until_ns, 0 at first,
+ * is set. Does not wait for it. */
+MUST_CHECK int weights_take_scratch(struct weights *weights, uint64_t bytes, uint64_t *until_ns,
 				    char why[WEIGHTS_WHY_BYTES]);
 void weights_give_scratch(struct weights *weights, uint64_t bytes);
 

@@ -5,6 +5,7 @@
 #include "sched_harness.h"
 #include "weights_fixture.h"
 
+#include "daemon/base/clock.h"
 #include "daemon/program/held_program.h"
 
 #include <errno.h>
@@ -89,6 +90,7 @@ static void what_programs_take_counts(void **state)
 	char why[WEIGHTS_WHY_BYTES];
 	struct weights_table *table;
 	struct weights *a;
+	uint64_t until_ns = 0;
 
 	(void)state;
 	fixture_ledger = &ledger;
@@ -96,10 +98,10 @@ static void what_programs_take_counts(void **state)
 	a = fixture_load(table, ALICE, fixture_file_of("a", 100));
 	fixture_expect_ready(a);
 	assert_int_equal(ledger_take(&ledger, LEDGER_KV, 106 * KIB), 0);
-	assert_int_equal(weights_take_scratch(a, 51 * KIB, why), -ENOSPC);
+	assert_int_equal(weights_take_scratch(a, 51 * KIB, &until_ns, why), -ENOSPC);
 	assert_non_null(strstr(why, "The program's scratch takes 51K"));
 	assert_non_null(strstr(why, "coppicectl evict"));
-	assert_int_equal(weights_take_scratch(a, 50 * KIB, why), 0);
+	assert_int_equal(weights_take_scratch(a, 50 * KIB, &until_ns, why), 0);
 	assert_int_equal(weights_bytes(table), 150 * KIB);
 	weights_give_scratch(a, 50 * KIB);
 	assert_int_equal(ledger.all_bytes, 206 * KIB);
@@ -116,6 +118,7 @@ static uint32_t asks_for_scratch(uint64_t table_bytes)
 	struct weights *a = fixture_load(table, ALICE, fixture_file_of("a", 100));
 	struct weights *b = fixture_load(table, BOB, fixture_file_of("b", 90));
 	char why[WEIGHTS_WHY_BYTES];
+	uint64_t until_ns = 0;
 	uint32_t n = 1;
 	int r;
 
@@ -123,7 +126,7 @@ static uint32_t asks_for_scratch(uint64_t table_bytes)
 	fixture_expect_ready(b);
 	fixture_leave(b);
 	fixture_freed_by = pthread_self();
-	while ((r = weights_take_scratch(a, 80 * KIB, why)) == -EAGAIN) {
+	while ((r = weights_take_scratch(a, 80 * KIB, &until_ns, why)) == -EAGAIN) {
 		fixture_moment();
 		n++;
 	}
@@ -167,14 +170,15 @@ static void program_cost(struct backend *b, const struct backend_program *progra
 	*ret = (struct backend_program_cost){.scratch_bytes = SCRATCH_BYTES};
 }
 
+static const struct backend_program_ops program_ops = {.program_new = program_made,
+						       .program_free = program_gone,
+						       .cost = program_cost};
+static const struct backend_ops program_maker = {.program = &program_ops};
+static const struct held_backend with = {.ops = &program_maker, .max_token_ms = 1};
+
 /* However often it is asked again: a device's memory comes and goes with what runs waiting. */
 static void a_program_that_waits_for_room_is_not_made_each_time(void **state)
 {
-	static const struct backend_program_ops program_ops = {.program_new = program_made,
-							       .program_free = program_gone,
-							       .cost = program_cost};
-	static const struct backend_ops ops = {.program = &program_ops};
-	const struct held_backend with = {.ops = &ops, .max_token_ms = 1};
 	struct ledger ledger = {.max_bytes = 256 * KIB};
 	struct held_program held = {0};
 	char why[PROGRAM_WHY_BYTES];
@@ -199,6 +203,35 @@ static void a_program_that_waits_for_room_is_not_made_each_time(void **state)
 	weights_unref(held.weights);
 	weights_table_free(table);
 	assert_int_equal(ledger.all_bytes, 0);
+	fixture_ledger = NULL;
+}
+
+/* Somebody's are on their way back whenever one looks: others, each time. */
+static void a_program_does_not_wait_for_room_for_ever(void **state)
+{
+	struct ledger ledger = {.max_bytes = 256 * KIB};
+	struct held_program held = {0};
+	char why[PROGRAM_WHY_BYTES];
+	uint64_t now_ns = clock_now_ns();
+
+	(void)state;
+	fixture_ledger = &ledger;
+	struct weights_table *table = fixture_table_of(fixture_coppiced, 300 * KIB, 30000);
+
+	held.weights = fixture_load(table, ALICE, fixture_file_of("a", 100));
+	fixture_expect_ready(held.weights);
+	ledger_announce(&ledger, LEDGER_WEIGHTS, 90 * KIB);
+	assert_int_equal(ledger_take(&ledger, LEDGER_WEIGHTS, 90 * KIB), 0);
+	assert_int_equal(held_program_begin(&held, &with, why), -EAGAIN);
+	assert_true(held.until_ns > now_ns);
+	held.until_ns = now_ns;
+	assert_int_equal(held_program_begin(&held, &with, why), -ENOSPC);
+	assert_non_null(strstr(why, "The program's scratch takes 80K; KV has"));
+	assert_int_equal(ledger.of[LEDGER_WEIGHTS], 190 * KIB);
+	assert_int_equal(weights_bytes(table), 100 * KIB);
+	ledger_announce_no_more(&ledger, LEDGER_WEIGHTS, 90 * KIB);
+	weights_unref(held.weights);
+	weights_table_free(table);
 	fixture_ledger = NULL;
 }
 
@@ -431,6 +464,7 @@ static int run(void)
 		cmocka_unit_test(what_programs_take_counts),
 		cmocka_unit_test(who_asks_for_a_program_frees_nothing),
 		cmocka_unit_test(a_program_that_waits_for_room_is_not_made_each_time),
+		cmocka_unit_test(a_program_does_not_wait_for_room_for_ever),
 		cmocka_unit_test(kv_is_not_given_what_weights_have),
 		cmocka_unit_test(of_what_weights_leave_newcomers_get_a_part),
 		cmocka_unit_test(kv_that_nobody_uses_makes_room_for_weights),
