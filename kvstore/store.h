@@ -221,9 +221,9 @@ struct store_foresight {
  * pages meanwhile makes it wrong: who goes by it looks again when they are there. */
 uint32_t store_seq_foresee(const struct store_seq *q, uint32_t n, struct store_foresight *foresight,
 			   struct store_slice *ret);
-/* Those extents get memory now, as far as there is any, and need not when tokens come; each as the
- * pool's commit does. */
-void store_model_get_ready(struct store_model *m, const struct store_foresight *foresight);
+/* One of those extents gets memory now, as the pool's commit does, and need not when tokens come.
+ * False: they have it, or there is none. */
+bool store_model_get_ready(struct store_model *m, const struct store_foresight *foresight);
 /* What a step looks at, at once. */
 struct store_seq_view {
 	uint64_t path_version;

@@ -224,9 +224,9 @@ uint32_t store_seq_foresee(const struct store_seq *q, uint32_t n, struct store_f
 	return n > 0 ? 0 : n_slots;
 }
 
-void store_model_get_ready(struct store_model *m, const struct store_foresight *foresight)
+bool store_model_get_ready(struct store_model *m, const struct store_foresight *foresight)
 {
-	pages_make_spares(&m->store->pages, &m->lent, foresight->n_empty);
+	return pages_make_spare(&m->store->pages, &m->lent, foresight->n_empty);
 }
 
 /* Are these more than there would be if all else went? */

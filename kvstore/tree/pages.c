@@ -165,13 +165,14 @@ static void extent_retire(struct pages *p, struct extent *e)
 		spare_add(p, e);
 }
 
-void pages_make_spares(struct pages *p, struct pages_lent *lent, uint32_t n)
+bool pages_make_spare(struct pages *p, struct pages_lent *lent, uint32_t n)
 {
 	struct extent *e;
 
-	while (lent->n_spares < n && lent->n_spares < SPARES_MOST &&
-	       extent_commit(p, lent, &e) == 0)
-		spare_add_last(p, e);
+	if (lent->n_spares >= n || lent->n_spares >= SPARES_MOST || extent_commit(p, lent, &e) < 0)
+		return false;
+	spare_add_last(p, e);
+	return true;
 }
 
 void pages_leave(struct pages *p, struct pages_lent *lent)

@@ -158,9 +158,9 @@ MUST_CHECK int pages_take(struct pages *p, const struct pages_holder *h, uint32_
 /* The next of the pages that would be taken now, one after the other, of one model by several of
  * its tenants; nothing is taken. PAGES_NONE: there is none, or the model is striped. */
 uint32_t pages_look_on(struct pages *p, const struct pages_holder *h, struct store_foresight *look);
-/* Empty extents that would be lent next become the model's spares, with memory, until it has n, or
- * as many as it may, or there are no more. */
-void pages_make_spares(struct pages *p, struct pages_lent *lent, uint32_t n);
+/* The empty extent that would be lent next becomes a spare of the model's, with memory, if it has
+ * less than n, and than it may. False: not, or there is none. */
+bool pages_make_spare(struct pages *p, struct pages_lent *lent, uint32_t n);
 /* Hands out count rows at fill as a new slice. */
 struct store_slice pages_fill(const struct pages *p, const struct pages_lent *lent, uint32_t page,
 			      uint32_t count);

@@ -203,6 +203,31 @@ static struct store_foresight foresee(const struct store_seq *q, uint32_t n)
 	return foresight;
 }
 
+static void get_ready(struct fixture *f, const struct store_foresight *foresight)
+{
+	while (store_model_get_ready(f->model, foresight))
+		;
+}
+
+static void test_each_time_one_extent_gets_memory(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.extent_pages = 1});
+	struct store_seq *q = fixture_compute(&f, "abcd");
+	struct store_foresight foresight = foresee(q, 8);
+	assert_true(store_model_get_ready(f.model, &foresight));
+	assert_int_equal(f.n_committed, 2);
+	assert_true(store_model_get_ready(f.model, &foresight));
+	assert_int_equal(f.n_committed, 3);
+	assert_false(store_model_get_ready(f.model, &foresight));
+	assert_int_equal(f.n_committed, 3);
+	fixture_check(&f);
+	fixture_close(&f, q);
+	fixture_done(&f);
+}
+
 static void test_what_is_foreseen_has_memory_before_its_tokens_come(void **state)
 {
 	struct fixture f;
@@ -214,7 +239,7 @@ static void test_what_is_foreseen_has_memory_before_its_tokens_come(void **state
 	struct store_seq *q = fixture_compute(&f, "abcd");
 	struct store_foresight foresight = {0};
 	assert_int_equal(store_seq_foresee(q, 17, &foresight, slots), 5);
-	store_model_get_ready(f.model, &foresight);
+	get_ready(&f, &foresight);
 	fixture_check(&f);
 	assert_int_equal(f.n_committed, 3);
 	f.refuse = true;
@@ -237,10 +262,10 @@ static void test_what_has_memory_is_foreseen_again_in_the_same_order(void **stat
 	fixture_leave(&f, "xxxx");
 	assert_int_equal(store_evict(f.store, NULL, 100, 100), 1);
 	assert_int_equal(store_seq_foresee(q, 20, &foresight, slots), 5);
-	store_model_get_ready(f.model, &foresight);
+	get_ready(&f, &foresight);
 	assert_int_equal(store_seq_foresee(q, 20, &second, again), 5);
 	assert_memory_equal(again, slots, sizeof(slots));
-	store_model_get_ready(f.model, &second);
+	get_ready(&f, &second);
 	assert_int_equal(f.n_committed, 6);
 	fixture_close(&f, q);
 	fixture_done(&f);
@@ -254,7 +279,7 @@ static void test_only_so_many_have_memory_ahead_and_others_get_it(void **state)
 	fixture_init(&f, (struct fixture_options){.extent_pages = 1, .n_extents = 12});
 	struct store_seq *q = fixture_compute(&f, "abcd");
 	struct store_foresight foresight = foresee(q, 40);
-	store_model_get_ready(f.model, &foresight);
+	get_ready(&f, &foresight);
 	fixture_check(&f);
 	assert_int_equal(f.n_committed, 1 + 8);
 	struct store_model *other = fixture_model(&f, "other", 4, 100);
@@ -279,7 +304,7 @@ static void test_what_there_is_no_memory_for_is_not_there_ahead(void **state)
 	struct store_seq *q = fixture_compute(&f, "abcd");
 	struct store_foresight foresight = foresee(q, 8);
 	f.refuse = true;
-	store_model_get_ready(f.model, &foresight);
+	get_ready(&f, &foresight);
 	fixture_check(&f);
 	assert_int_equal(f.n_committed, 1);
 	f.refuse = false;
@@ -303,6 +328,7 @@ int main(void)
 		cmocka_unit_test(test_a_page_of_two_slices_stays_until_both_go),
 		cmocka_unit_test(test_models_differ_in_page_bytes),
 		cmocka_unit_test(test_a_page_larger_than_an_extent_is_refused),
+		cmocka_unit_test(test_each_time_one_extent_gets_memory),
 		cmocka_unit_test(test_what_is_foreseen_has_memory_before_its_tokens_come),
 		cmocka_unit_test(test_what_has_memory_is_foreseen_again_in_the_same_order),
 		cmocka_unit_test(test_only_so_many_have_memory_ahead_and_others_get_it),

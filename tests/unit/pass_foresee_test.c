@@ -48,34 +48,47 @@ static void a_long_prompt_goes_by_plans_made_meanwhile(void **state)
 	school_free(s);
 }
 
+#define LAYERS 256u /* a page of which fills an extent */
+#define CHUNK_EXTENTS (MAX_ROWS / 64)
+
 static struct {
 	const struct school *of;
-	uint32_t n, n_between;
+	uint32_t n, n_between, n_at_once;
+	uint64_t round; /* of the last one that the backend has had a pass beside */
 } commits;
 
 static int commit(struct backend *b, uint32_t extent)
 {
+	const struct sched *sched = commits.of->h.sched;
+
 	commits.n++;
-	commits.n_between += !commits.of->h.sched->passes.in_flight;
+	if (!sched->passes.in_flight) {
+		commits.n_between++;
+	} else {
+		commits.n_at_once += commits.round == sched->rounds + 1;
+		commits.round = sched->rounds + 1;
+	}
 	return backend_cpu.extent_commit(b, extent);
 }
 
 /* What a pass's tokens lie in has memory before the one before has ended, but for a prompt's
- * first. */
+ * first; others who wait for the scheduler wait for one extent's. */
 static void memory_is_there_before_a_long_prompts_tokens_are(void **state)
 {
 	struct school *s = school_of_n(100);
-	struct pupil *reader = join(s, 1, 0, 64);
+	struct pupil *reader = join(s, 1, 0, LAYERS);
 
 	(void)state;
 	stop_all(s);
 	commits.of = s;
-	commits.n = commits.n_between = 0;
+	commits.n = commits.n_between = commits.n_at_once = 0;
 	s->ops.extent_commit = commit;
 	ask(reader, 3 * MAX_ROWS + 100);
-	go_slowly_till_has(s, reader);
-	assert_true(commits.n > 1);
-	assert_in_range(commits.n_between, 0, 1);
+	while (!has(reader))
+		go_for(s, ROUND_NS);
+	assert_true(commits.n > 3 * CHUNK_EXTENTS);
+	assert_in_range(commits.n_between, 0, CHUNK_EXTENTS);
+	assert_int_equal(commits.n_at_once, 0);
 	school_free(s);
 }
 

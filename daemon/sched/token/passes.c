@@ -344,11 +344,19 @@ static struct pass_waiting who_waits(const struct step_queues *steps)
 static bool foresee_pass(struct passes *p)
 {
 	p->seen = who_waits(&p->core->steps);
+	p->gets_ready = false;
 	if (!p->core->ops->prepare || !room_foresee(p))
 		return false;
 	job_foresee_next(p->plans, &p->job, &p->next);
-	store_model_get_ready(p->job.model->store, &p->next.foresight);
+	p->gets_ready = true;
 	return true;
+}
+
+/* One extent a round: the driver takes a while for each, and others wait for the scheduler. */
+static bool get_ready(struct passes *p)
+{
+	p->gets_ready = store_model_get_ready(p->job.model->store, &p->next.foresight);
+	return p->gets_ready;
 }
 
 /* Who has come since then changes it. */
@@ -583,7 +591,7 @@ bool passes_poll(struct passes *p)
 	}
 	if (completed < p->ran.id) {
 		look_who_waits(p);
-		return false;
+		return p->gets_ready && get_ready(p);
 	}
 	core->now_ns = core_clock(core);
 	p->in_flight = false;

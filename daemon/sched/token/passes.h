@@ -45,6 +45,7 @@ struct passes {
 	struct pass_candidate *candidates; /* owned, grows */
 	uint32_t n_candidates, candidates_room;
 	struct next_job next; /* what the next one is expected to have */
+	bool gets_ready; /* that still gets memory */
 	struct pass_waiting seen; /* who waited when that was thought of */
 	uint32_t n_foreseen; /* how often it was, of the pass under way */
 	bool under_way; /* it has begun */
@@ -73,8 +74,8 @@ void passes_forget_model(struct passes *p, const struct sched_model *model);
 /* Goes on with the pass that is under way; else starts the next one of what waits, unless it is
  * better to wait for company. Returns whether anything has been done. */
 bool passes_begin(struct passes *p);
-/* Finishes the segment, and with the last one the pass, if the backend has. Returns whether it is
- * finished. */
+/* Finishes the segment, and with the last one the pass, if the backend has; else gets some of the
+ * next one ready. Returns whether anything has been done. */
 bool passes_poll(struct passes *p);
 /* The backend is gone: the entries of the pass that is under way fail. */
 void passes_fail(struct passes *p);
