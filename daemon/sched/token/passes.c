@@ -231,10 +231,9 @@ static int segment_try(struct passes *p)
 /* The backend keeps plans for a while only; with one it forgets what rows were between segments. */
 static int segment_start(struct passes *p)
 {
-	int r;
-
 	p->begun_ns = core_clock(p->core);
-	r = segment_try(p);
+	int r = segment_try(p);
+
 	if (r != -ESTALE)
 		return r;
 	if (p->job.plan && p->job.plan->advanced)
