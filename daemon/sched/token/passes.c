@@ -351,13 +351,6 @@ static bool foresee_pass(struct passes *p)
 	return true;
 }
 
-/* One extent a round: the driver takes a while for each, and others wait for the scheduler. */
-static bool get_ready(struct passes *p)
-{
-	p->gets_ready = store_model_get_ready(p->job.model->store, &p->next.foresight);
-	return p->gets_ready;
-}
-
 /* Who has come since then changes it. */
 static void look_who_waits(struct passes *p)
 {
@@ -590,7 +583,7 @@ bool passes_poll(struct passes *p)
 	}
 	if (completed < p->ran.id) {
 		look_who_waits(p);
-		return p->gets_ready && get_ready(p);
+		return p->gets_ready && room_get_ready(p);
 	}
 	core->now_ns = core_clock(core);
 	p->in_flight = false;

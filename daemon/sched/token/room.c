@@ -589,3 +589,9 @@ bool room_foresee(struct passes *p)
 	qsort(p->next.rows, p->next.n_rows, sizeof(*p->next.rows), by_place);
 	return p->next.n_rows > 0;
 }
+
+bool room_get_ready(struct passes *p)
+{
+	p->gets_ready = store_model_get_ready(p->job.model->store, &p->next.foresight);
+	return p->gets_ready;
+}

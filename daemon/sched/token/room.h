@@ -38,6 +38,9 @@ MUST_CHECK int room_fill(struct passes *p, struct room *room);
  * are among them: without, or where it cannot be told, or takes too long or was done too often,
  * p->next is nothing. */
 bool room_foresee(struct passes *p);
+/* What tokens of that will lie in gets memory, one extent a call: the driver takes a while for
+ * each, and others wait for the scheduler. Returns whether one did. */
+bool room_get_ready(struct passes *p);
 
 /* The first of its sequences whose path is not all on the device; as many as it has: all are. */
 uint32_t room_absent_part(const struct sched_lane *lane);
