@@ -261,17 +261,24 @@ int harness_stop(struct harness *h, int signal)
 	return harness_wait_for(pid, "the daemon");
 }
 
-bool harness_log_has(const struct harness *h, const char *text)
+static bool read_log(const struct harness *h, char *ret, size_t bytes)
 {
-	char said[16384];
 	int fd = open(h->log, O_RDONLY | O_CLOEXEC);
 	ssize_t n;
 
-	assert_true(fd >= 0);
-	n = read(fd, said, sizeof(said) - 1);
+	if (fd < 0)
+		return false;
+	n = read(fd, ret, bytes - 1);
 	close(fd);
-	assert_true(n >= 0);
-	said[n] = 0;
+	ret[n > 0 ? n : 0] = 0;
+	return n >= 0;
+}
+
+bool harness_log_has(const struct harness *h, const char *text)
+{
+	char said[16384];
+
+	assert_true(read_log(h, said, sizeof(said)));
 	return strstr(said, text);
 }
 
@@ -544,9 +551,11 @@ int harness_teardown(void **state)
 {
 	struct harness *h = *state;
 	int status = h->pid ? harness_stop(h, SIGTERM) : 0;
+	char said[16384];
 
 	if (status != 0)
-		print_error("the daemon ended with %d\n", status);
+		fprintf(stderr, "the daemon ended with %d and said:\n%s", status,
+			read_log(h, said, sizeof(said)) ? said : "");
 	harness_free(h);
 	return status;
 }
