@@ -317,6 +317,29 @@ static void test_kernels_are_loaded_before_anybody_can_wait(void **state)
 	assert_int_equal(n_loaded.bring, DEVICES);
 }
 
+static uint32_t most_blocks_of(const struct peer *end)
+{
+	struct peer_rows rows = {.n_rows = 1, .n_heads = 1, .head_dim = 64};
+	struct device_exchange x;
+
+	peer_describe(end, &rows, &x);
+	return x.most_blocks;
+}
+
+/* Of 132 multiprocessors, an exchange's block on each of which is one too many for attention. */
+static void test_members_of_one_device_leave_room_for_who_is_awaited(void **state)
+{
+	struct meeting_of *m = *state;
+
+	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
+	assert_int_equal(most_blocks_of(m->ends[0]), PEER_BLOCKS);
+	free_peers(m);
+	memset(m->devices, 0, sizeof(m->devices));
+	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
+	assert_true(DEVICES * most_blocks_of(m->ends[0]) <= 132 / 2);
+	assert_true(most_blocks_of(m->ends[0]) > 0);
+}
+
 static void test_who_has_met_no_other_waits_for_none(void **state)
 {
 	uint32_t rank;
@@ -564,6 +587,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(test_devices_that_reach_each_other_need_no_nccl),
 		CASE(test_kernels_are_loaded_before_anybody_can_wait),
+		CASE(test_members_of_one_device_leave_room_for_who_is_awaited),
 		CASE(test_who_has_met_no_other_waits_for_none),
 		CASE(test_devices_of_unlike_kinds_are_refused),
 		CASE(test_devices_that_do_not_reach_each_other_go_by_nccl_with_a_notice),

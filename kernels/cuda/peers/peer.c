@@ -91,17 +91,25 @@ static bool is_crowded(const int *devices, uint32_t n)
 	return false;
 }
 
-/* And how many blocks of an exchange each has room for, were all devices one. */
+/*
+ * Of an exchange of each. Members that are one device leave half of its multiprocessors to those who
+ * still attend: attention needs a whole one, and would wait for ever for blocks that wait for it.
+ */
+static uint32_t most_blocks(const struct meeting *m, uint32_t n_multiprocessors)
+{
+	uint32_t room =
+		m->crowded ? n_multiprocessors / 2 / m->n : PEER_BLOCKS_AT_ONCE * n_multiprocessors;
+
+	return room < PEER_BLOCKS ? room + !room : PEER_BLOCKS;
+}
+
 static int check_alike(struct meeting *m, char *error, size_t bytes)
 {
 	struct cudaDeviceProp first, prop;
-	uint32_t room;
 
 	if (cudaGetDeviceProperties(&first, m->devices[0]) != cudaSuccess)
 		return -EIO;
-	room = PEER_BLOCKS_AT_ONCE * (uint32_t)first.multiProcessorCount;
-	room = m->crowded ? room / m->n : room;
-	m->most_blocks = room < PEER_BLOCKS ? room + !room : PEER_BLOCKS;
+	m->most_blocks = most_blocks(m, (uint32_t)first.multiProcessorCount);
 	for (uint32_t i = 1; i < m->n; i++) {
 		if (cudaGetDeviceProperties(&prop, m->devices[i]) != cudaSuccess)
 			return -EIO;
