@@ -45,6 +45,10 @@ if(COPPICE_CUDA_INCLUDE)
 			unit/fake_vmm.c unit/fake_layers.c unit/program_machine.c
 		LIBS unit_fixtures cuda_host coppice_kernels coppice_rows LABELS unit kernels)
 	target_compile_definitions(program_device_test PRIVATE PROGRAM_FAKE MACHINE_TOKENS=640)
+	coppice_test(NAME slices_test
+		SOURCES unit/slices_test.c unit/fake_device.c unit/fake_runtime.c unit/fake_vmm.c
+			unit/fake_layers.c
+		LIBS unit_fixtures cuda_host coppice_kernels coppice_rows LABELS unit kernels)
 	# Attention's kernels themselves, as C++ on the CPU. Their threads leave their stacks by
 	# jumps, which sanitizers do not follow.
 	if(TARGET coppice_cuda AND NOT COPPICE_SANITIZE)

@@ -267,9 +267,11 @@ void lt_close(struct lt *lt)
 	(void)lt;
 }
 
+uint32_t fake_device_refused;
+
 int lt_find(struct lt *lt, const struct lt_product *p)
 {
-	return lt && p->n_in % 8 == 0 ? 0 : -EOPNOTSUPP;
+	return lt && p->n_in % 8 == 0 && p->n_out != fake_device_refused ? 0 : -EOPNOTSUPP;
 }
 
 static void product_row(const struct lt_product *p, uint32_t row, const float *w, float *in)
@@ -445,15 +447,11 @@ static void fake_weights_free(struct backend *b, struct backend_weights *weights
 static int fake_new(struct backend *b, const struct program *p, struct backend_weights *weights,
 		    struct backend_program **ret, char why[PROGRAM_WHY_BYTES])
 {
-	int r;
-
 	fake_layers_on(b);
 	fake.pool = (struct pool){.extent_bytes = 2 << 20};
 	fake.batch = (struct batch){.pool = &fake.pool, .costs = costs_find(CODE_WGMMA)};
-	r = program_new(&fake.programs, &fake.batch, p, weights, ret, why);
-	if (r == 0 && p->n_vocab % 2)
-		(*ret)->slice_elements = FAKE_SLICE;
-	return r;
+	fake.programs.slice_elements = p->n_vocab % 2 ? FAKE_SLICE : 0;
+	return program_new(&fake.programs, &fake.batch, p, weights, ret, why);
 }
 
 static bool fake_prepare(struct backend *b, struct backend_program *program)

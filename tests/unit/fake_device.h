@@ -13,6 +13,7 @@
 
 extern bool fake_device_shares; /* memory with other processes; true at first */
 extern uint64_t fake_device_bytes; /* of the driver's memory that are mapped */
+extern uint32_t fake_device_refused; /* outputs for which there is no product; 0 at first */
 extern int fake_n_pinned; /* pieces of pinned memory that are there */
 
 /* The CPU's backend, whose programs are those of the GPU's host code. One backend at a time. */

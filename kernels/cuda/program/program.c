@@ -5,6 +5,7 @@
  */
 #include "few.h"
 #include "lt.h"
+#include "pass.h"
 #include "program.h"
 
 #include "kernels/arith.h"
@@ -34,12 +35,13 @@ static const char *type_name(enum work_dtype type)
 	return type == WORK_FP32 ? "fp32" : type == WORK_BF16 ? "bf16" : "fp16";
 }
 
+/* n_out: of the outputs, those of one product. */
 static int check_matrix(const struct backend_program *program, const struct program_tensor *t,
-			char why[PROGRAM_WHY_BYTES])
+			uint32_t n_out, char why[PROGRAM_WHY_BYTES])
 {
 	enum work_dtype type = program->p->shape.dtype;
 	const struct lt_product one = {.n_w = 1,
-				       .n_out = t->n_out,
+				       .n_out = n_out,
 				       .n_in = t->n_in,
 				       .n_rows = 1,
 				       .in_stride = t->n_in,
@@ -59,26 +61,48 @@ static int check_matrix(const struct backend_program *program, const struct prog
 		    t->name, t->n_out, t->n_in, PROGRAM_ROW_ALIGN);
 	else if (lt_find(program->lt, &one) != 0)
 		say(why, PROGRAM_WHY_BYTES,
-		    "tensor %.120s is [%u, %u], for which cuBLASLt has no product", t->name,
-		    t->n_out, t->n_in);
+		    "tensor %.120s is [%u, %u], for %u outputs of which cuBLASLt has no product",
+		    t->name, t->n_out, t->n_in, n_out);
 	else
 		return 0;
 	return -EOPNOTSUPP;
+}
+
+/* Of which all slices are but the last, and that one. */
+static int check_slices(const struct backend_program *program, const struct program_tensor *t,
+			char why[PROGRAM_WHY_BYTES])
+{
+	uint32_t n_out = pass_slice_outs(program, t), rest = t->n_out % n_out;
+	int r = check_matrix(program, t, n_out, why);
+
+	return r || !rest ? r : check_matrix(program, t, rest, why);
+}
+
+static int check_op(const struct backend_program *program, const struct program_place *place,
+		    char why[PROGRAM_WHY_BYTES])
+{
+	const struct program *p = program->p;
+	const struct program_op *op = program_op_at(p, place);
+	bool whole = pass_count_parts(program, place) == 1;
+	int r = 0;
+
+	for (uint32_t w = 0; op->kind == PROGRAM_LINEAR && w < op->n_w && !r; w++) {
+		const struct program_tensor *t = program_tensor(p, place->layer, op->w[w]);
+
+		r = whole ? check_matrix(program, t, t->n_out, why) : check_slices(program, t, why);
+	}
+	return r;
 }
 
 static int check_layer(const struct backend_program *program, uint32_t layer,
 		       char why[PROGRAM_WHY_BYTES])
 {
 	const struct program *p = program->p;
-	const struct program_kind *kind = &p->kinds[p->kind_of[layer]];
+	struct program_place place = {.layer = layer};
 	int r = 0;
 
-	for (uint32_t i = 0; i < kind->n_ops; i++) {
-		const struct program_op *op = &p->ops[kind->first_op + i];
-
-		for (uint32_t w = 0; op->kind == PROGRAM_LINEAR && w < op->n_w && !r; w++)
-			r = check_matrix(program, program_tensor(p, layer, op->w[w]), why);
-	}
+	for (; place.op < p->kinds[p->kind_of[layer]].n_ops && !r; place.op++)
+		r = check_op(program, &place, why);
 	return r;
 }
 
@@ -98,7 +122,7 @@ static int check(const struct batch *b, const struct backend_program *program,
 	}
 	for (uint32_t layer = 0; layer < p->shape.n_layers && !r; layer++)
 		r = check_layer(program, layer, why);
-	return r ? r : check_matrix(program, &p->tensors[p->head], why);
+	return r ? r : check_matrix(program, &p->tensors[p->head], p->n_vocab, why);
 }
 
 /* ---- programs -------------------------------------------------------------------------------- */
@@ -143,7 +167,8 @@ int program_new(struct programs *programs, struct batch *b, const struct program
 	program->p = p;
 	program->weights = weights;
 	program->lt = programs->lt;
-	program->slice_elements = SLICE_ELEMENTS;
+	program->slice_elements =
+		programs->slice_elements ? programs->slice_elements : SLICE_ELEMENTS;
 	r = init(program, b, why);
 	if (r)
 		program_free(program);

@@ -12,6 +12,7 @@
 /* What all programs of a device share. All zero: none was made yet. */
 struct programs {
 	struct lt *lt; /* owned */
+	uint64_t slice_elements; /* as programs have it; 0: as is best */
 };
 
 void programs_done(struct programs *programs);

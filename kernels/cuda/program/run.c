@@ -268,8 +268,7 @@ static int run_many(const struct pass *pass, uint32_t forms)
 
 /* ---- LINEAR, in slices ----------------------------------------------------------------------- */
 
-/* Outputs of a matrix in a slice. */
-static uint32_t slice_outs(const struct backend_program *program, const struct program_tensor *t)
+uint32_t pass_slice_outs(const struct backend_program *program, const struct program_tensor *t)
 {
 	uint64_t n = program->slice_elements / t->n_in / SLICE_STEP * SLICE_STEP;
 
@@ -286,7 +285,7 @@ uint32_t pass_count_parts(const struct backend_program *program, const struct pr
 		const struct program_tensor *t = program_tensor(program->p, place->layer, op->w[i]);
 
 		n_elements += (uint64_t)t->n_out * t->n_in;
-		n += ceil_div(t->n_out, slice_outs(program, t));
+		n += ceil_div(t->n_out, pass_slice_outs(program, t));
 	}
 	return n_elements > program->slice_elements ? n : 1;
 }
@@ -298,7 +297,7 @@ static struct lt_product slice_of(const struct pass *pass, struct lt_product all
 	uint32_t before = 0, part = pass->part, i = 0, outs, n, first;
 
 	for (;; i++, before += matrix(pass, i - 1)->n_out) {
-		outs = slice_outs(pass->program, matrix(pass, i));
+		outs = pass_slice_outs(pass->program, matrix(pass, i));
 		n = ceil_div(matrix(pass, i)->n_out, outs);
 		if (part < n)
 			break;
