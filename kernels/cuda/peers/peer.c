@@ -93,7 +93,7 @@ static bool is_crowded(const int *devices, uint32_t n)
 
 /*
  * Of an exchange of each. Members that are one device leave half of its multiprocessors to those
- * who still attend: attention needs a whole one, and would wait for ever for blocks that wait for it.
+ * who still attend: attention needs a whole one, and would never have one while those wait for it.
  */
 static uint32_t most_blocks(const struct meeting *m, uint32_t n_multiprocessors)
 {
