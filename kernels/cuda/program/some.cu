@@ -13,12 +13,11 @@
  */
 #include "kernels/arith.h"
 #include "kernels/cuda/device/launch.cuh"
+#include "maps.h"
 #include "some.h"
 #include "some_cut.h"
 #include "some_sums.cuh"
 #include "some_units.cuh"
-
-#include <cuda.h>
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
@@ -73,60 +72,22 @@ __global__ void __launch_bounds__(THREADS, 1) some_kernel(const __grid_constant_
 
 /* ---- host ------------------------------------------------------------------------------------ */
 
-#define DRIVER_VERSION 12000
-
-typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-				    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-				    const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-				    CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 typedef void (*some_function)(struct some_job);
-
-static encode_function find_encode(void)
-{
-	static encode_function found; /* of the process */
-	enum cudaDriverEntryPointQueryResult result;
-	void *at = NULL;
-
-	if (!found &&
-	    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, DRIVER_VERSION,
-					     cudaEnableDefault, &result) == cudaSuccess &&
-	    result == cudaDriverEntryPointSuccess)
-		found = (encode_function)at;
-	return found;
-}
-
-/* n rows, of which some are brought at a time. Behind the last there are zeros. */
-struct some_rows {
-	const void *at;
-	uint32_t n, n_in, stride, n_brought;
-};
-
-static bool encode(CUtensorMap *map, bool bf16, const struct some_rows *rows)
-{
-	const cuuint64_t sizes[] = {rows->n_in, rows->n}, strides[] = {rows->stride * UINT64_C(2)};
-	const cuuint32_t box[] = {SOME_INPUTS, rows->n_brought}, every[] = {1, 1};
-	encode_function to = find_encode();
-
-	return to &&
-	       to(map, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2,
-		  (void *)rows->at, sizes, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
-		  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-		  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
 
 static bool encode_all(const struct device_few *few, struct some_job *job)
 {
-	const struct some_rows rows = {few->in, few->n_rows, few->n_in, few->in_stride,
-				       some_cut_rows(few->n_rows)};
+	const bool bf16 = few->out.bf16;
+	const struct map_rows rows = {
+		few->in, few->n_rows, few->n_in, few->in_stride, some_cut_rows(few->n_rows), bf16};
 
 	for (uint32_t i = 0; i < 3 && few->n_out[i]; i++) {
-		const struct some_rows w = {few->w[i], few->n_out[i], few->n_in, few->w_stride,
-					    job->height};
+		const struct map_rows w = {few->w[i],	  few->n_out[i], few->n_in,
+					   few->w_stride, job->height,	 bf16};
 
-		if (!encode(&job->w[i], few->out.bf16, &w))
+		if (!maps_encode(&job->w[i], &w))
 			return false;
 	}
-	return encode(&job->rows, few->out.bf16, &rows);
+	return maps_encode(&job->rows, &rows);
 }
 
 template <typename DTYPE, uint32_t SLABS> static some_function find_kernel(uint32_t rows)
