@@ -17,6 +17,19 @@ __device__ inline float vector_at(const struct device_vector &v, uint64_t i)
 				   : narrow_at(v.at, v.type == WORK_BF16, i);
 }
 
+__device__ inline float4 vector_four_at(const struct device_vector &v, uint64_t i)
+{
+	if (v.type == WORK_FP32)
+		return *(const float4 *)((const float *)v.at + i);
+
+	const uint2 four = *(const uint2 *)((const char *)v.at + i * 2);
+	const char *at = (const char *)&four;
+	bool bf16 = v.type == WORK_BF16;
+
+	return make_float4(narrow_at(at, bf16, 0), narrow_at(at, bf16, 1), narrow_at(at, bf16, 2),
+			   narrow_at(at, bf16, 3));
+}
+
 __device__ inline void put_narrow(void *at, bool bf16, uint64_t i, float value)
 {
 	if (bf16)
