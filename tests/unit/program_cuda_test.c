@@ -14,6 +14,7 @@
 #include "program_speed.h"
 #endif
 #include "oracle.h"
+#include "program_errors.h"
 #include "program_machine.h"
 #include "program_oracle.h"
 #include "program_results.h"
@@ -27,8 +28,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-#define MANY_ROWS 32u /* whose errors even out */
 
 static const struct backend_ops *cuda;
 
@@ -63,50 +62,6 @@ static void machine_start(struct machine *machine, struct program_model *m)
 
 /* ---- against the truth ----------------------------------------------------------------------- */
 
-/* Inputs of products are rounded, to 2^-9 (bf16) or 2^-12 of a value at most: four times in each of
- * three layers, and for the head. A random matrix carries an error on as it does values, so that
- * what rows are off adds up to 13 of these at worst; and q, k, v and what attention gives come out
- * a unit in the last place apart by it, twice as much, in each layer: another 12. That is 25 x 2^-9
- * of a row, less than 2^-4; norms of heads and turns keep lengths. Errors have either sign, so that
- * all rows together are off by half of it at most.
- *
- * A norm behind a product makes a row that came out short as long as the others, and what it is off
- * with it. Rows of 64 elements and more are never a third as long as usual; of 16 some are. */
-static const double bounds[] = {[WORK_FP16] = 0x1p-7, [WORK_BF16] = 0x1p-4};
-
-struct errors {
-	double largest[3], sum[3]; /* of each type, as parts of the bound */
-	uint32_t n[3];
-};
-
-/* n rows of so many elements. */
-struct compared {
-	const char *what;
-	const float *rows;
-	const double *truth;
-	uint32_t n, width;
-};
-
-static void compare(struct errors *errors, const struct model_want *want,
-		    const struct compared *rows)
-{
-	double bound = bounds[want->dtype];
-	double part = rows_error(rows->rows, rows->truth, rows->n, rows->width) / bound;
-	double all = rows_error_of_all(rows->rows, rows->truth, rows->n, rows->width) / bound;
-
-	if (!(part <= 1) || (rows->n >= MANY_ROWS && !(all <= 0.5)))
-		fail_msg("%s: type %d, dim %u, norms %u %s, activation %u, %u layers: %g and %g of "
-			 "the bound",
-			 rows->what, (int)want->dtype, want->head_dim, want->norms,
-			 want->side	? "side by side"
-			 : want->behind ? "behind"
-					: "before",
-			 want->act, want->n_layers, part, all);
-	errors->largest[want->dtype] = fmax(errors->largest[want->dtype], part);
-	errors->sum[want->dtype] += part;
-	errors->n[want->dtype]++;
-}
-
 static double *widened(const float *x, size_t n)
 {
 	double *to = malloc((n + 1) * sizeof(*to));
@@ -120,7 +75,7 @@ static double *widened(const float *x, size_t n)
 /* The same tokens on the CPU. */
 static void check_cpu(struct program_model *m, const struct model_want *want,
 		      const struct machine_part *part, const struct machine_result *gpu,
-		      struct errors *errors)
+		      struct program_errors *errors)
 {
 	struct machine_result result;
 	struct machine machine;
@@ -129,8 +84,9 @@ static void check_cpu(struct program_model *m, const struct model_want *want,
 	machine_init(&machine, m, 2);
 	machine_run(&machine, part, 1, 0, &result);
 	logits = widened(result.logits, (size_t)part->n * m->p.n_vocab);
-	compare(errors, want,
-		&(struct compared){"the CPU's", gpu->logits, logits, part->n, m->p.n_vocab});
+	program_errors_add(errors, want,
+			   &(struct program_compared){"the CPU's", gpu->logits, logits, part->n,
+						      m->p.n_vocab});
 	free(logits);
 	machine_result_done(&result);
 	machine_done(&machine);
@@ -138,7 +94,7 @@ static void check_cpu(struct program_model *m, const struct model_want *want,
 
 /* The model is freed. */
 static void check_model(struct program_model *m, const struct model_want *want, uint32_t n,
-			struct errors *errors)
+			struct program_errors *errors)
 {
 	struct machine_part part = {0, n, NULL};
 	struct program_truth truth;
@@ -148,10 +104,12 @@ static void check_model(struct program_model *m, const struct model_want *want, 
 	machine_start(&machine, m);
 	machine_run(&machine, &part, 1, 1, &result);
 	truth = program_oracle(m, machine.seqs[0].ids, n);
-	compare(errors, want,
-		&(struct compared){"hidden", result.hidden, truth.hidden, n, m->p.hidden});
-	compare(errors, want,
-		&(struct compared){"logits", result.logits, truth.logits, n, m->p.n_vocab});
+	program_errors_add(errors, want,
+			   &(struct program_compared){"hidden", result.hidden, truth.hidden, n,
+						      m->p.hidden});
+	program_errors_add(errors, want,
+			   &(struct program_compared){"logits", result.logits, truth.logits, n,
+						      m->p.n_vocab});
 	check_cpu(m, want, &part, &result, errors);
 	program_truth_done(&truth);
 	machine_result_done(&result);
@@ -160,24 +118,15 @@ static void check_model(struct program_model *m, const struct model_want *want, 
 }
 
 static void check_oracle(const struct model_want *want, uint32_t n, struct oracle_random *random,
-			 struct errors *errors)
+			 struct program_errors *errors)
 {
 	check_model(model_new(want, random), want, n, errors);
-}
-
-static void print_errors(const struct errors *errors)
-{
-	for (uint32_t type = WORK_FP16; type <= WORK_BF16; type++)
-		if (errors->n[type])
-			print_message("%s: %.2f of the bound at most, %.2f in the mean of %u\n",
-				      type == WORK_BF16 ? "bf16" : "fp16", errors->largest[type],
-				      errors->sum[type] / errors->n[type], errors->n[type]);
 }
 
 static void test_random_programs_agree_with_float64_and_the_cpu(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
-	struct errors errors = {0};
+	struct program_errors errors = {0};
 
 	(void)state;
 	for (uint32_t i = 0; i < 40; i++) {
@@ -185,14 +134,14 @@ static void test_random_programs_agree_with_float64_and_the_cpu(void **state)
 
 		check_oracle(&want, 1 + oracle_below(&random, 100), &random, &errors);
 	}
-	print_errors(&errors);
+	program_errors_print(&errors);
 }
 
 /* Attention's wide tiles, and products of many rows. */
 static void test_prompts_of_some_hundred_rows_agree_with_float64(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
-	struct errors errors = {0};
+	struct program_errors errors = {0};
 
 	(void)state;
 	for (uint32_t i = 0; i < 4; i++) {
@@ -202,7 +151,7 @@ static void test_prompts_of_some_hundred_rows_agree_with_float64(void **state)
 		check_oracle(&want, 300 + oracle_below(&random, MACHINE_TOKENS - 300), &random,
 			     &errors);
 	}
-	print_errors(&errors);
+	program_errors_print(&errors);
 }
 
 /* Rows so few that all of theirs lies in shared memory, and so long that it does not. */
@@ -210,7 +159,7 @@ static void test_few_rows_of_long_inputs_agree_with_float64(void **state)
 {
 	static const uint32_t n_rows[] = {1, 8, 9, 12, 13, 16};
 	struct oracle_random random = oracle_seed(__func__);
-	struct errors errors = {0};
+	struct program_errors errors = {0};
 
 	(void)state;
 	for (uint32_t i = 0; i < 6; i++) {
@@ -221,14 +170,14 @@ static void test_few_rows_of_long_inputs_agree_with_float64(void **state)
 		want.intermediate = 8 * (1800 + oracle_below(&random, 100));
 		check_oracle(&want, n_rows[i], &random, &errors);
 	}
-	print_errors(&errors);
+	program_errors_print(&errors);
 }
 
 /* What a norm adds to X counts also where X is read but once before it is written anew. */
 static void test_norms_onto_an_x_that_goes_agree_with_float64(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
-	struct errors errors = {0};
+	struct program_errors errors = {0};
 
 	(void)state;
 	for (uint32_t i = 0; i < 4; i++) {
@@ -242,14 +191,14 @@ static void test_norms_onto_an_x_that_goes_agree_with_float64(void **state)
 			m->ops[m->kinds[k].first_op + m->kinds[k].n_ops - 1].flags = 0;
 		check_model(m, &want, 1 + i, &errors);
 	}
-	print_errors(&errors);
+	program_errors_print(&errors);
 }
 
 /* Prompts, then tokens one by one, several sequences at a time, in chunks as they come. */
 static void test_decoding_behind_a_prompt_agrees_with_float64(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
-	struct errors errors = {0};
+	struct program_errors errors = {0};
 
 	(void)state;
 	for (uint32_t round = 0; round < 6; round++) {
@@ -268,8 +217,9 @@ static void test_decoding_behind_a_prompt_agrees_with_float64(void **state)
 
 			machine_run(&machine, parts, 3, segment_random(&random), &result);
 			for (uint32_t i = 0; i < 3; i++)
-				compare(&errors, &want,
-					&(struct compared){"in company",
+				program_errors_add(&errors, &want,
+						   &(struct program_compared){
+							   "in company",
 							   result.logits +
 								   (size_t)i * n * m->p.n_vocab,
 							   truth[parts[i].seq].logits +
@@ -283,7 +233,7 @@ static void test_decoding_behind_a_prompt_agrees_with_float64(void **state)
 		machine_done(&machine);
 		model_free(m);
 	}
-	print_errors(&errors);
+	program_errors_print(&errors);
 }
 
 /* ---- bits ------------------------------------------------------------------------------------ */
