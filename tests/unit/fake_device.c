@@ -8,9 +8,11 @@
 #include "kernels/arith.h"
 #include "kernels/cuda/program/elements.h"
 #include "kernels/cuda/program/few.h"
-#include "kernels/cuda/program/some.h"
 #include "kernels/cuda/program/lend.h"
+#include "kernels/cuda/program/many.h"
+#include "kernels/cuda/program/pair.h"
 #include "kernels/cuda/program/program.h"
+#include "kernels/cuda/program/some.h"
 #include "kernels/rows/rows.h"
 #include "kernels/rows/turn.h"
 #include "oracle.h"
@@ -413,6 +415,39 @@ int device_some(const struct device_few *few, const struct device_some_room *roo
 	assert_non_null(room->parts);
 	for (uint32_t i = 0; i < SOME_COUNTERS; i++)
 		assert_int_equal(room->counters[i], 0);
+	return device_few(few, n_blocks, to);
+}
+
+int device_pair_init(void)
+{
+	return 0;
+}
+
+bool device_pair_takes(const struct device_few *few)
+{
+	return !few->gated && few->n_rows > FAKE_SOME_ROWS && few->n_rows <= 2 * FAKE_SOME_ROWS &&
+	       !few->norm.at;
+}
+
+int device_pair(const struct device_few *few, uint32_t n_blocks, struct launch_to to)
+{
+	return device_few(few, n_blocks, to);
+}
+
+#define FAKE_MANY_ROWS 40u
+
+int device_many_init(void)
+{
+	return 0;
+}
+
+bool device_many_takes(const struct device_few *few)
+{
+	return few->gated && few->n_rows >= FAKE_MANY_ROWS && !few->norm.at;
+}
+
+int device_many(const struct device_few *few, uint32_t n_blocks, struct launch_to to)
+{
 	return device_few(few, n_blocks, to);
 }
 

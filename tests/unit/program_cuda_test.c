@@ -154,15 +154,35 @@ static void test_prompts_of_some_hundred_rows_agree_with_float64(void **state)
 	program_errors_print(&errors);
 }
 
-/* Rows so few that all of theirs lies in shared memory, and so long that it does not. */
-static void test_few_rows_of_long_inputs_agree_with_float64(void **state)
+/* Tiles of outputs and rows that are not whole; of the last more than a GPU takes at a time. */
+static void test_gates_of_many_rows_agree_with_float64(void **state)
 {
-	static const uint32_t n_rows[] = {1, 8, 9, 12, 13, 16};
+	static const uint32_t n_rows[] = {128, 129, 256, 257, MACHINE_TOKENS};
 	struct oracle_random random = oracle_seed(__func__);
 	struct program_errors errors = {0};
 
 	(void)state;
-	for (uint32_t i = 0; i < 6; i++) {
+	for (uint32_t i = 0; i < 5; i++) {
+		struct model_want want = want_random(&random);
+
+		want.n_layers = 1;
+		want.side = want.biases = false;
+		want.act = PROGRAM_SILU;
+		want.intermediate = 8 * (oracle_below(&random, 60) + (i < 4 ? 2 : 900));
+		check_oracle(&want, n_rows[i], &random, &errors);
+	}
+	program_errors_print(&errors);
+}
+
+/* Rows so few that all of theirs lies in shared memory, and so long that it does not. */
+static void test_few_rows_of_long_inputs_agree_with_float64(void **state)
+{
+	static const uint32_t n_rows[] = {1, 8, 9, 12, 13, 16, 17, 64};
+	struct oracle_random random = oracle_seed(__func__);
+	struct program_errors errors = {0};
+
+	(void)state;
+	for (uint32_t i = 0; i < 8; i++) {
 		struct model_want want = want_random(&random);
 
 		want.n_layers = 1;
@@ -528,6 +548,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_random_programs_agree_with_float64_and_the_cpu),
 		cmocka_unit_test(test_prompts_of_some_hundred_rows_agree_with_float64),
+		cmocka_unit_test(test_gates_of_many_rows_agree_with_float64),
 		cmocka_unit_test(test_few_rows_of_long_inputs_agree_with_float64),
 		cmocka_unit_test(test_norms_onto_an_x_that_goes_agree_with_float64),
 		cmocka_unit_test(test_decoding_behind_a_prompt_agrees_with_float64),

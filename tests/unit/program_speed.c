@@ -333,9 +333,10 @@ int program_speed(const struct backend_ops *ops, const char *module, char *const
 	if (!*rows)
 		time_all(s);
 	for (; *rows; rows++) {
-		uint32_t n = max_u32(1, min_u32((uint32_t)strtoul(*rows, NULL, 10), ROWS_MAX));
+		char *end;
+		uint32_t n = max_u32(1, min_u32((uint32_t)strtoul(*rows, &end, 10), ROWS_MAX));
 
-		time_runs(s, n, false);
+		time_runs(s, n, *end == 'p');
 		time_products(s, n);
 	}
 	ops->arena_detach(s->b, s->base, ROWS_MAX * 4096);

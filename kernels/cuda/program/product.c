@@ -5,6 +5,8 @@
  */
 #include "product.h"
 
+#include "many.h"
+#include "pair.h"
 #include "program.h"
 
 #include <cuda_runtime_api.h>
@@ -25,12 +27,33 @@ int product_run(struct batch *b, const struct backend_program *program,
 	return r ? queue_expect(&b->queue, cudaErrorUnknown) : 0;
 }
 
+/* Whose kernels make it. A norm is none of them but of few rows: there it is a launch before. */
+enum product_way { WAY_NONE, WAY_FEW, WAY_SOME, WAY_PAIR, WAY_MANY };
+
+static enum product_way find_way(const struct device_few *few)
+{
+	if (device_some_takes(few))
+		return WAY_SOME;
+	if (device_pair_takes(few))
+		return WAY_PAIR;
+	if (device_many_takes(few))
+		return WAY_MANY;
+	return device_few_takes(few) ? WAY_FEW : WAY_NONE;
+}
+
 bool product_takes_few(const struct device_few *few)
 {
 	struct device_few bare = *few;
 
 	bare.norm.at = NULL;
-	return device_some_takes(&bare) ? !few->norm.at : device_few_takes(few);
+	switch (find_way(&bare)) {
+	case WAY_NONE:
+		return false;
+	case WAY_FEW:
+		return device_few_takes(few);
+	default:
+		return !few->norm.at;
+	}
 }
 
 int product_few(struct batch *b, const struct backend_program *program,
@@ -40,7 +63,14 @@ int product_few(struct batch *b, const struct backend_program *program,
 					      program->scratch.counters};
 	struct launch_to to = queue_to(&b->queue);
 
-	return queue_expect(&b->queue, device_some_takes(few)
-					       ? device_some(few, &room, b->all_blocks, to)
-					       : device_few(few, b->all_blocks, to));
+	switch (find_way(few)) {
+	case WAY_SOME:
+		return queue_expect(&b->queue, device_some(few, &room, b->all_blocks, to));
+	case WAY_PAIR:
+		return queue_expect(&b->queue, device_pair(few, b->all_blocks, to));
+	case WAY_MANY:
+		return queue_expect(&b->queue, device_many(few, b->all_blocks, to));
+	default:
+		return queue_expect(&b->queue, device_few(few, b->all_blocks, to));
+	}
 }

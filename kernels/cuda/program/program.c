@@ -5,6 +5,8 @@
  */
 #include "few.h"
 #include "lt.h"
+#include "many.h"
+#include "pair.h"
 #include "pass.h"
 #include "program.h"
 
@@ -159,6 +161,10 @@ int program_new(struct programs *programs, struct batch *b, const struct program
 		r = queue_expect(&b->queue, device_few_init());
 	if (!r)
 		r = queue_expect(&b->queue, device_some_init());
+	if (!r)
+		r = queue_expect(&b->queue, device_many_init());
+	if (!r)
+		r = queue_expect(&b->queue, device_pair_init());
 	if (r)
 		return r;
 	program = calloc(1, sizeof(*program));

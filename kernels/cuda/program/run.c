@@ -229,7 +229,7 @@ static bool set_few(const struct pass *pass, uint32_t forms, struct device_few *
 		ret->n_out[i] = matrix(pass, i)->n_out;
 		ret->bias[i] = vector(pass, op->bias[i]);
 	}
-	return product_takes_few(ret) && (!ret->gated || set_halves(pass, ret));
+	return (!ret->gated || set_halves(pass, ret)) && product_takes_few(ret);
 }
 
 /* A product may leave its outputs in the register itself where nothing is to be done with them. */

@@ -1,0 +1,78 @@
+/* cluster.cuh - tiles of matrices on their way into shared memory, and blocks in pairs. */
+#ifndef COPPICE_CUDA_CLUSTER_CUH
+#define COPPICE_CUDA_CLUSTER_CUH
+
+#include <cuda.h>
+#include <stdint.h>
+
+#define CLUSTER_BLOCKS 2u
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define IN_PAIRS __cluster_dims__(CLUSTER_BLOCKS, 1, 1)
+#else
+#define IN_PAIRS
+#endif
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+__device__ inline uint32_t cluster_rank()
+{
+	return blockIdx.x % CLUSTER_BLOCKS;
+}
+
+/* By whole warps. What was written before is seen by all behind it. */
+__device__ inline void cluster_sync()
+{
+	asm volatile(
+		"barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::
+			: "memory");
+}
+
+/* By a whole warp. What was read is known to have been read, and nothing that was written is
+ * handed on: an arrival that had the cluster see writes would take a fence of the whole device's
+ * memory. */
+__device__ inline void arrive_both(uint32_t barrier)
+{
+	uint32_t lane = threadIdx.x % 32;
+
+	if (lane < CLUSTER_BLOCKS)
+		asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; "
+			     "mbarrier.arrive.shared::cluster.b64 _, [r]; }" ::"r"(barrier),
+			     "r"(lane)
+			     : "memory");
+}
+
+/* Of the block of that rank, what lies there where the address is of one's own. */
+__device__ inline float4 shared_of(uint32_t rank, uint32_t at)
+{
+	float4 x;
+
+	asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %4, %5; "
+		     "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [r]; }"
+		     : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+		     : "r"(at), "r"(rank)
+		     : "memory");
+	return x;
+}
+
+__device__ inline void tensor_copy_2(uint32_t to, const CUtensorMap *map, uint32_t x, uint32_t y,
+				     uint32_t barrier)
+{
+	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::"
+		     "bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+		     "l"(map), "r"(x), "r"(y), "r"(barrier)
+		     : "memory");
+}
+
+/* To both blocks, and their barriers. */
+__device__ inline void tensor_copy_both(uint32_t to, const CUtensorMap *map, uint32_t x, uint32_t y,
+					uint32_t barrier)
+{
+	asm volatile(
+		"cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+		".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+		"l"(map), "r"(x), "r"(y), "r"(barrier), "h"((uint16_t)((1u << CLUSTER_BLOCKS) - 1))
+		: "memory");
+}
+#endif
+
+#endif
