@@ -216,8 +216,8 @@ static int begin(struct held_program *held, const struct held_backend *with, boo
 }
 
 /* Who asks again has been told what it takes: the backend makes nothing before there is room. */
-int held_program_begin(struct held_program *held, const struct held_backend *with,
-		       char why[PROGRAM_WHY_BYTES])
+static int try_begin(struct held_program *held, const struct held_backend *with,
+		     char why[PROGRAM_WHY_BYTES])
 {
 	uint64_t known_bytes = held->cost.scratch_bytes;
 	int r = known_bytes ? take_scratch(held, why) : 0;
@@ -228,6 +228,20 @@ int held_program_begin(struct held_program *held, const struct held_backend *wit
 	if (r < 0 && known_bytes)
 		weights_give_scratch(held->weights, known_bytes);
 	return r;
+}
+
+/* The first time nothing has gone for it: a device may be full of what nobody refers to. */
+int held_program_begin(struct held_program *held, const struct held_backend *with,
+		       char why[PROGRAM_WHY_BYTES])
+{
+	const struct backend_program_ops *ops = with->ops->program;
+	bool first = held->cost.scratch_bytes == 0;
+	int r = try_begin(held, with, why);
+
+	if (r != -ENOMEM || !first || !ops->program_bytes)
+		return r;
+	held->cost.scratch_bytes = ops->program_bytes(with->backend, &held->program);
+	return held->cost.scratch_bytes ? try_begin(held, with, why) : r;
 }
 
 bool held_program_prepare(struct held_program *held, const struct backend_ops *ops,

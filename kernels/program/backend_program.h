@@ -90,6 +90,9 @@ struct backend_program_ops {
 	int (*program_new)(struct backend *b, const struct program *program,
 			   struct backend_weights *weights, struct backend_program **ret,
 			   char why[PROGRAM_WHY_BYTES]);
+	/* So many bytes program_new takes of a device, before there is one; 0: it is refused.
+	 * NULL: it takes none. */
+	uint64_t (*program_bytes)(struct backend *b, const struct program *program);
 	/* Gets ready for one more of the numbers of rows that runs have, which takes milliseconds
 	 * of the first run that has it otherwise. No run is under way. False: it was the last.
 	 * NULL: there is nothing to get ready for. */

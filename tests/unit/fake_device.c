@@ -489,6 +489,12 @@ static int fake_new(struct backend *b, const struct program *p, struct backend_w
 	return program_new(&fake.programs, &fake.batch, p, weights, ret, why);
 }
 
+static uint64_t fake_bytes(struct backend *b, const struct program *p)
+{
+	(void)b;
+	return program_new_bytes(p);
+}
+
 static bool fake_prepare(struct backend *b, struct backend_program *program)
 {
 	(void)b;
@@ -524,6 +530,7 @@ const struct backend_ops *fake_device_ops(void)
 						    .weights_lend = fake_weights_lend,
 						    .weights_free = fake_weights_free,
 						    .program_new = fake_new,
+						    .program_bytes = fake_bytes,
 						    .program_prepare = fake_prepare,
 						    .program_free = fake_free,
 						    .run = fake_run,

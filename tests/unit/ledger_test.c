@@ -235,6 +235,57 @@ static void a_program_does_not_wait_for_room_for_ever(void **state)
 	fixture_ledger = NULL;
 }
 
+static int program_made_beside_one(struct backend *b, const struct program *p,
+				   struct backend_weights *weights, struct backend_program **ret,
+				   char why[PROGRAM_WHY_BYTES])
+{
+	return fixture_n_memories > 1 ? -ENOMEM : program_made(b, p, weights, ret, why);
+}
+
+static uint64_t program_bytes(struct backend *b, const struct program *p)
+{
+	(void)b;
+	(void)p;
+	return SCRATCH_BYTES;
+}
+
+/* Its device is so before anything was booked for it. */
+static void weights_that_nobody_uses_go_where_a_program_finds_its_device_full(void **state)
+{
+	static const struct backend_program_ops full_ops = {.program_new = program_made_beside_one,
+							    .program_bytes = program_bytes,
+							    .program_free = program_gone,
+							    .cost = program_cost};
+	static const struct backend_ops full = {.program = &full_ops};
+	const struct held_backend on = {.ops = &full, .max_token_ms = 1};
+	struct ledger ledger = {.max_bytes = 256 * KIB};
+	struct held_program held = {0};
+	char why[PROGRAM_WHY_BYTES];
+	struct weights *b;
+	int r;
+
+	(void)state;
+	fixture_ledger = &ledger;
+	struct weights_table *table = fixture_table_of(fixture_coppiced, 300 * KIB, 30000);
+
+	held.weights = fixture_load(table, ALICE, fixture_file_of("a", 100));
+	b = fixture_load(table, BOB, fixture_file_of("b", 90));
+	fixture_expect_ready(held.weights);
+	fixture_expect_ready(b);
+	assert_int_equal(held_program_begin(&held, &on, why), -ENOSPC);
+	fixture_leave(b);
+	held.cost.scratch_bytes = 0;
+	while ((r = held_program_begin(&held, &on, why)) == -EAGAIN)
+		fixture_moment();
+	assert_int_equal(r, 0);
+	assert_int_equal(ledger.all_bytes, 180 * KIB);
+	weights_give_scratch(held.weights, SCRATCH_BYTES);
+	weights_unref(held.weights);
+	weights_table_free(table);
+	assert_int_equal(ledger.all_bytes, 0);
+	fixture_ledger = NULL;
+}
+
 static void who_asks_for_a_program_frees_nothing(void **state)
 {
 	struct ledger ledger = {.max_bytes = 256 * KIB};
@@ -465,6 +516,7 @@ static int run(void)
 		cmocka_unit_test(who_asks_for_a_program_frees_nothing),
 		cmocka_unit_test(a_program_that_waits_for_room_is_not_made_each_time),
 		cmocka_unit_test(a_program_does_not_wait_for_room_for_ever),
+		cmocka_unit_test(weights_that_nobody_uses_go_where_a_program_finds_its_device_full),
 		cmocka_unit_test(kv_is_not_given_what_weights_have),
 		cmocka_unit_test(of_what_weights_leave_newcomers_get_a_part),
 		cmocka_unit_test(kv_that_nobody_uses_makes_room_for_weights),

@@ -46,6 +46,12 @@ static int make(uint32_t refused, char why[PROGRAM_WHY_BYTES])
 	assert_int_equal(ops->program->weights_new(b, m->p.weights_bytes, &weights), 0);
 	r = ops->program->program_new(b, &m->p, weights, &program, why);
 	assert_true((r == 0) == (program != NULL));
+	if (r == 0) {
+		struct backend_program_cost cost;
+
+		ops->program->cost(b, program, &cost);
+		assert_int_equal(ops->program->program_bytes(b, &m->p), cost.scratch_bytes);
+	}
 	ops->program->program_free(b, program);
 	ops->program->weights_free(b, weights);
 	ops->close(b);

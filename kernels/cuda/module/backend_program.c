@@ -42,6 +42,12 @@ static int programs_new(struct backend *b, const struct program *program,
 	return program_new(&b->programs, &b->batch, program, weights, ret, why);
 }
 
+static uint64_t programs_bytes(struct backend *b, const struct program *program)
+{
+	(void)b;
+	return program_new_bytes(program);
+}
+
 static bool programs_prepare(struct backend *b, struct backend_program *program)
 {
 	backend_enter(b);
@@ -79,6 +85,7 @@ const struct backend_program_ops backend_program_ops = {
 	.weights_lend = programs_weights_lend,
 	.weights_free = programs_weights_free,
 	.program_new = programs_new,
+	.program_bytes = programs_bytes,
 	.program_prepare = programs_prepare,
 	.program_free = programs_free,
 	.run = programs_run,

@@ -150,6 +150,14 @@ static int init(struct backend_program *program, const struct batch *b, char why
 	return program->io ? scratch_init(program) : -ENOMEM;
 }
 
+uint64_t program_new_bytes(const struct program *p)
+{
+	struct backend_program bare = {.p = p};
+	char why[PROGRAM_WHY_BYTES];
+
+	return program_check(p, &bare.widths, why) ? 0 : scratch_bytes(&bare, PROGRAM_MAX_ROWS);
+}
+
 int program_new(struct programs *programs, struct batch *b, const struct program *p,
 		const struct backend_weights *weights, struct backend_program **ret,
 		char why[PROGRAM_WHY_BYTES])

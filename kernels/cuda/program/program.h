@@ -22,6 +22,7 @@ void programs_done(struct programs *programs);
 MUST_CHECK int program_new(struct programs *programs, struct batch *b, const struct program *p,
 			   const struct backend_weights *weights, struct backend_program **ret,
 			   char why[PROGRAM_WHY_BYTES]);
+uint64_t program_new_bytes(const struct program *p); /* of the device; 0: it is not taken */
 void program_free(struct backend_program *program); /* NULL is fine */
 bool program_prepare(struct batch *b, struct backend_program *program);
 MUST_CHECK int program_run(struct batch *b, const struct backend_run *run, struct backend_ran *ret);
