@@ -4,6 +4,7 @@
  * row of an item that sees none of its keys has no partial listed there.
  */
 #include "attend.h"
+#include "kernels/arith.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,15 +14,6 @@
 #define ALONE_NS 100e3 /* less than this is done before a sleeping worker has earned its wake-up */
 #define UNITS_PER_THREAD 8 /* so that the last to end is not late */
 #define KEY_ROWS 4 /* what reading a key costs, in rows of arithmetic */
-
-struct run {
-	const struct attend *a;
-	const struct backend_job *job;
-	const struct pool_pages *pages;
-	uint32_t group;
-	uint32_t unit_heads; /* KV heads that a unit takes */
-	uint32_t unit_splits; /* units that an item's heads are dealt to */
-};
 
 int attend_init(struct attend *a, const struct vec *vec, struct threads *threads)
 {
@@ -113,8 +105,10 @@ int attend_reserve(struct attend *a, const struct backend_job *job)
 /* Keys and work of the tiles that rows [begin, end) meet. */
 static void unit_weigh(const struct work_list *list, struct attend_unit *unit)
 {
-	for (uint32_t i = 0; i < unit->item->n_tiles; i++) {
-		const struct work_tile *tile = &list->tiles[unit->item->tile + i];
+	const struct work_item *item = &list->items[unit->item];
+
+	for (uint32_t i = 0; i < item->n_tiles; i++) {
+		const struct work_tile *tile = &list->tiles[item->tile + i];
 		uint32_t lo = tile->row_begin > unit->begin ? tile->row_begin : unit->begin;
 		uint32_t hi = tile->row_end < unit->end ? tile->row_end : unit->end;
 		uint64_t keys = 0;
@@ -164,7 +158,7 @@ static void make_units(struct attend *a, const struct backend_job *job)
 			struct attend_unit *unit = &a->units[a->n_units];
 			uint32_t end = item->row_end - row < tokens ? item->row_end : row + tokens;
 
-			*unit = (struct attend_unit){.item = item, .begin = row, .end = end};
+			*unit = (struct attend_unit){.item = i, .begin = row, .end = end};
 			if (!wanted(job, row, end))
 				continue;
 			unit_weigh(job->list, unit);
@@ -208,7 +202,7 @@ void attend_write(const struct vec *vec, const struct backend_job *job, uint32_t
 }
 
 /* q_head: of all query heads. */
-static void leave_row(const struct run *run, uint32_t row, uint32_t q_head,
+static void leave_row(const struct attend_job *run, uint32_t row, uint32_t q_head,
 		      const struct merge_state *state, const float *o)
 {
 	const struct work_shape *shape = run->job->shape;
@@ -224,17 +218,17 @@ static void leave_row(const struct run *run, uint32_t row, uint32_t q_head,
 	memcpy(to + 2, o, shape->head_dim * sizeof(*o));
 }
 
-static struct merge_state *part_state(const struct run *run, size_t entry)
+static struct merge_state *part_state(const struct attend_job *run, size_t entry)
 {
 	return (struct merge_state *)run->a->parts + entry;
 }
 
-static float *part_o(const struct run *run, size_t entry)
+static float *part_o(const struct attend_job *run, size_t entry)
 {
 	return run->a->parts + n_entries(run->job) * 2 + entry * run->job->shape->head_dim;
 }
 
-static void keep_part(const struct run *run, size_t entry, const struct merge_state *state,
+static void keep_part(const struct attend_job *run, size_t entry, const struct merge_state *state,
 		      const float *o)
 {
 	*part_state(run, entry) = *state;
@@ -242,17 +236,18 @@ static void keep_part(const struct run *run, size_t entry, const struct merge_st
 }
 
 /* Rows of one KV head of a unit, which stand at first in state. */
-static void finish_head(const struct run *run, const struct attend_unit *unit,
+static void finish_head(const struct attend_job *run, const struct attend_unit *unit,
 			const struct fold_state *state, uint32_t head, uint32_t first)
 {
 	const struct work_list *list = run->job->list;
-	uint32_t group = run->group, dim = run->job->shape->head_dim;
+	uint32_t group = group_of(run->job->shape), dim = run->job->shape->head_dim;
+	const struct work_item *item = &list->items[unit->item];
 
 	for (uint32_t i = 0; i < (unit->end - unit->begin) * group; i++) {
 		uint32_t row = unit->begin + i / group, n = n_parts_of(list, row);
 		struct merge_state sums = {state->max[first + i], fold_sum(state, first + i)};
 		const float *o = state->o + (size_t)(first + i) * dim;
-		size_t part = unit->item->part + row - unit->item->row_begin;
+		size_t part = item->part + row - item->row_begin;
 
 		if (n > 1)
 			keep_part(run, (head * (size_t)list->n_parts + part) * group + i % group,
@@ -262,21 +257,22 @@ static void finish_head(const struct run *run, const struct attend_unit *unit,
 	}
 }
 
-static void unit_run(void *arg, uint32_t thread, uint32_t index)
+void attend_fold(void *arg, uint32_t thread, uint32_t index)
 {
-	const struct run *run = arg;
-	const struct attend_unit *unit = &run->a->units[index / run->unit_splits];
-	struct fold_state *state = &run->a->states[thread];
-	uint32_t head = index % run->unit_splits * run->unit_heads;
+	const struct attend_job *run = arg;
+	const struct attend *a = run->a;
+	const struct attend_unit *unit = &a->units[index / a->unit_splits];
+	struct fold_state *state = &a->states[thread];
+	uint32_t head = index % a->unit_splits * a->unit_heads, group = group_of(run->job->shape);
 	uint32_t left = backend_job_heads(run->job) - head, first = run->job->head + head;
-	uint32_t stride = fold_stride(run->group, (unit->end - unit->begin) * run->group);
+	uint32_t stride = fold_stride(group, (unit->end - unit->begin) * group);
 	struct fold fold = {
-		.vec = run->a->vec,
+		.vec = a->vec,
 		.pages = run->pages,
 		.job = run->job,
-		.item = unit->item,
+		.item = &run->job->list->items[unit->item],
 		.head = first,
-		.n_heads = left < run->unit_heads ? left : run->unit_heads,
+		.n_heads = min_u32(left, a->unit_heads),
 		.begin = unit->begin,
 		.end = unit->end,
 	};
@@ -286,69 +282,109 @@ static void unit_run(void *arg, uint32_t thread, uint32_t index)
 		finish_head(run, unit, state, first + h, h * stride);
 }
 
+uint32_t attend_n_folds(const struct attend_job *run)
+{
+	return run->a->n_units * run->a->unit_splits;
+}
+
 /* The blocks of a page's KV heads lie side by side: a unit of few rows takes several heads, as
  * memory is read fastest in order, unless too few units would be left for the threads. */
-static void choose_heads(struct run *run)
+static void choose_heads(struct attend *a, const struct backend_job *job)
 {
-	uint32_t n_heads = backend_job_heads(run->job), most = 1;
-	uint32_t enough = UNITS_PER_THREAD * threads_count(run->a->threads);
+	uint32_t n_heads = backend_job_heads(job), group = group_of(job->shape), most = 1;
+	uint32_t enough = UNITS_PER_THREAD * threads_count(a->threads);
 
-	for (uint32_t i = 0; i < run->a->n_units; i++) {
-		uint32_t rows = run->a->units[i].end - run->a->units[i].begin;
-
-		most = rows > most ? rows : most;
-	}
-	run->unit_heads = FOLD_ROWS / fold_stride(run->group, most * run->group);
-	run->unit_heads = run->unit_heads < n_heads ? run->unit_heads : n_heads;
-	while (run->unit_heads > 1 &&
-	       (uint64_t)run->a->n_units * (n_heads / run->unit_heads) < enough)
-		run->unit_heads--;
-	run->unit_splits = (n_heads + run->unit_heads - 1) / run->unit_heads;
+	for (uint32_t i = 0; i < a->n_units; i++)
+		most = max_u32(most, a->units[i].end - a->units[i].begin);
+	a->unit_heads = min_u32(FOLD_ROWS / fold_stride(group, most * group), n_heads);
+	while (a->unit_heads > 1 && (uint64_t)a->n_units * (n_heads / a->unit_heads) < enough)
+		a->unit_heads--;
+	a->unit_splits = (n_heads + a->unit_heads - 1) / a->unit_heads;
 }
 
 /* Unit: one row that has no partial or several, one KV head. */
-static void merge_run(void *arg, uint32_t thread, uint32_t index)
+void attend_merge(void *arg, uint32_t thread, uint32_t index)
 {
-	const struct run *run = arg;
+	const struct attend_job *run = arg;
 	const struct work_list *list = run->job->list;
 	uint32_t n_heads = backend_job_heads(run->job), head = run->job->head + index % n_heads;
 	uint32_t row = run->a->merges[index / n_heads], dim = run->job->shape->head_dim;
+	uint32_t group = group_of(run->job->shape);
 	float *o = run->a->states[thread].line;
 
-	for (uint32_t i = 0; i < run->group; i++) {
+	for (uint32_t i = 0; i < group; i++) {
 		struct merge_state state;
 
 		merge_empty(&state, o, dim);
 		for (uint32_t p = list->merge_first[row]; p < list->merge_first[row + 1]; p++) {
-			size_t entry =
-				(head * (size_t)list->n_parts + list->merge_parts[p]) * run->group +
-				i;
+			size_t part = head * (size_t)list->n_parts + list->merge_parts[p];
+			size_t entry = part * group + i;
 
 			merge_fold(&state, o, part_state(run, entry), part_o(run, entry), dim);
 		}
-		leave_row(run, row, head * run->group + i, &state, o);
+		leave_row(run, row, head * group + i, &state, o);
 	}
 }
 
-void attend_run(struct attend *a, const struct backend_job *job, const struct pool_pages *pages,
-		uint64_t *ret_keys)
+uint32_t attend_n_merges(const struct attend_job *run)
 {
-	struct run run = {.a = a, .job = job, .pages = pages, .group = group_of(job->shape)};
-	uint32_t n_heads = backend_job_heads(job);
+	return run->a->n_merges * backend_job_heads(run->job);
+}
+
+static uint64_t sum_bytes(uint64_t sum, const void *at, size_t n)
+{
+	const uint32_t *words = at;
+
+	for (size_t i = 0; i < n / sizeof(*words); i++)
+		sum = (sum ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15) + (sum >> 29);
+	return sum;
+}
+
+/* Of which rows fold which tiles, and what is merged: pieces say no more than where KV lies. */
+static uint64_t sum_list(const struct work_list *list)
+{
+	uint32_t n_rows = list->n_rows;
+	uint64_t sum = sum_bytes(n_rows, list->rows, n_rows * sizeof(*list->rows));
+
+	if (n_rows == 0)
+		return 0;
+	sum = sum_bytes(sum, list->items, list->n_items * sizeof(*list->items));
+	sum = sum_bytes(sum, list->merge_first, (n_rows + 1) * sizeof(*list->merge_first));
+	return sum_bytes(sum, list->merge_parts,
+			 list->merge_first[n_rows] * sizeof(*list->merge_parts));
+}
+
+static bool is_same_plan(const struct attend *a, const struct backend_job *job)
+{
+	return job->plan_id && job->plan_id == a->plan_id;
+}
+
+void attend_remember(struct attend *a, const struct backend_job *job)
+{
+	if (is_same_plan(a, job))
+		return;
+	a->plan_id = job->plan_id;
+	a->sum = sum_list(job->list);
+}
+
+bool attend_is_of(const struct attend *a, const struct backend_job *job)
+{
+	return is_same_plan(a, job) || sum_list(job->list) == a->sum;
+}
+
+uint64_t attend_begin(struct attend *a, const struct backend_job *job)
+{
 	uint64_t keys = 0, work = 0;
 
 	make_units(a, job);
 	make_merges(a, job);
-	choose_heads(&run);
+	choose_heads(a, job);
 	for (uint32_t i = 0; i < a->n_units; i++) {
 		keys += a->units[i].keys;
 		work += a->units[i].work;
 	}
-
-	double ns = (double)work * n_heads * run.group * job->shape->head_dim * 2 * a->vec->fma_ns;
-	bool alone = ns < ALONE_NS;
-
-	threads_run(a->threads, unit_run, &run, a->n_units * run.unit_splits, alone);
-	threads_run(a->threads, merge_run, &run, a->n_merges * n_heads, alone);
-	*ret_keys = keys;
+	a->alone = (double)work * backend_job_heads(job) * group_of(job->shape) *
+			   job->shape->head_dim * 2 * a->vec->fma_ns <
+		   ALONE_NS;
+	return keys;
 }

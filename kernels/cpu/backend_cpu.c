@@ -29,6 +29,7 @@ static void cpu_close(struct backend *b)
 	free(b->pass_part);
 	array_done(&b->masses);
 	attend_done(&b->attend);
+	attend_done(&b->run_attend);
 	threads_free(b->threads);
 	pool_done(&b->pool);
 	free(b);
@@ -66,6 +67,8 @@ static int open_parts(struct backend *b, const struct backend_config *config, ch
 		return r;
 	}
 	r = attend_init(&b->attend, b->vec, b->threads);
+	if (r == 0)
+		r = attend_init(&b->run_attend, b->vec, b->threads);
 	if (r)
 		say(error, error_bytes, "no memory for %u threads", threads_count(b->threads));
 	return r;

@@ -19,19 +19,28 @@ static void await_slots(struct backend *b, const struct pool_pages *pages,
 			job_await_page(b, pages, job->io[q].slots[i].page);
 }
 
-void job_run(struct backend *b, const struct backend_job *job)
+void job_begin(struct backend *b, struct attend *a, const struct backend_job *job)
 {
 	const struct work_shape *shape = job->shape;
 	uint64_t key_bytes =
 		2 * (uint64_t)shape->head_dim * work_dtype_bytes(shape->dtype) * shape->n_kv_heads;
 	struct pool_pages pages;
-	uint64_t keys;
 
 	pool_pages_init(&pages, &b->pool, shape, b->vec);
 	await_slots(b, &pages, job);
 	append_job(&pages, b->threads, job);
-	attend_run(&b->attend, job, &pages, &keys);
 	b->counters.rows += job->list->n_rows;
-	b->counters.kv_bytes_read += keys * key_bytes;
+	b->counters.kv_bytes_read += attend_begin(a, job) * key_bytes;
 	b->counters.kv_bytes_alone += job->list->kv_tokens_alone * key_bytes;
+}
+
+void job_run(struct backend *b, const struct backend_job *job)
+{
+	struct pool_pages pages;
+	struct attend_job run = {&b->attend, job, &pages};
+
+	job_begin(b, &b->attend, job);
+	pool_pages_init(&pages, &b->pool, job->shape, b->vec);
+	threads_run(b->threads, attend_fold, &run, attend_n_folds(&run), b->attend.alone);
+	threads_run(b->threads, attend_merge, &run, attend_n_merges(&run), b->attend.alone);
 }

@@ -2,7 +2,7 @@
  * program.c - runs of rows through a program, phase by phase (program_phase.h).
  *
  * A run is complete when it returns, as a batch is; so it looks at the clock, and ends behind any
- * unit but of attention. What rows are between two segments stays in the program's scratch memory,
+ * unit. What rows are between two segments stays in the program's scratch memory,
  * which grows to the rows of its largest run.
  */
 #include "program.h"
@@ -70,7 +70,7 @@ static int reserve(struct backend *b, const struct backend_run *run)
 	int r = program_scratch_reserve(run->program, run->rows->n_rows);
 
 	job.shape = &run->program->p->shape;
-	return r ? r : attend_reserve(&b->attend, &job);
+	return r ? r : attend_reserve(&b->run_attend, &job);
 }
 
 static void begin_anew(struct backend_program *program, uint32_t n_rows)
@@ -97,12 +97,25 @@ static bool find_phase(struct program_pass *pass, struct program_phase *ret)
 	return program_op_phase(pass, program->phase, ret);
 }
 
+/* Attention that is under way cannot go on where the list has been made again, and is another one:
+ * it begins anew. */
+static void check_list(const struct program_pass *pass)
+{
+	struct backend_program *program = pass->program;
+
+	if (program->begun && !is_at_head(program) &&
+	    program_op_at(program->p, &program->progress.place)->kind == PROGRAM_ATTEND &&
+	    program_is_attending(program->phase) &&
+	    !attend_is_of(&pass->b->run_attend, pass->run->job))
+		program->phase = program->unit = 0;
+}
+
 /* Phases of what is under way. */
 static uint32_t count_phases(const struct program_pass *pass)
 {
 	if (is_at_head(pass->program))
 		return program_head_phases(pass->run);
-	return pass->op->kind == PROGRAM_ATTEND ? 3 : 1;
+	return pass->op->kind == PROGRAM_ATTEND ? PROGRAM_ATTEND_PHASES : 1;
 }
 
 /* What is under way is done. */
@@ -197,7 +210,10 @@ static int cpu_run(struct backend *b, const struct backend_run *run, struct back
 
 	if (r)
 		return r;
+	if (run->goes_on)
+		check_list(&pass);
 	done = run_until(&pass, run->most_ns ? start_ns + run->most_ns : UINT64_MAX);
+	done = fmax(done, progress->told);
 	b->counters.batches++;
 	b->counters.busy_ns += clock_ns() - start_ns;
 	*ret = (struct backend_ran){.id = ++b->last_id,

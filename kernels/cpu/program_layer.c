@@ -262,15 +262,51 @@ static void set_io(const struct program_pass *pass)
 	}
 }
 
-static void attend(struct program_pass *pass)
+/* Between two segments all of it may have moved, but for what attention has in its own memory. */
+static void set_job(struct program_pass *pass)
 {
-	struct backend_job job = *pass->run->job;
+	const struct work_shape *shape = &pass->program->p->shape;
 
 	set_io(pass);
-	job.shape = &pass->program->p->shape;
-	job.io = pass->program->scratch.io;
-	job.layer = layer_of(pass);
-	job_run(pass->b, &job);
+	pass->job = *pass->run->job;
+	pass->job.shape = shape;
+	pass->job.io = pass->program->scratch.io;
+	pass->job.layer = layer_of(pass);
+	pool_pages_init(&pass->pages, &pass->b->pool, shape, pass->b->vec);
+	pass->attends = (struct attend_job){&pass->b->run_attend, &pass->job, &pass->pages};
+}
+
+static void begin_attend(struct program_pass *pass)
+{
+	set_job(pass);
+	job_begin(pass->b, &pass->b->run_attend, &pass->job);
+	if (pass->run->most_ns)
+		attend_remember(&pass->b->run_attend, &pass->job);
+}
+
+static void fold_unit(void *arg, uint32_t thread, uint32_t unit)
+{
+	struct program_pass *pass = arg;
+
+	attend_fold(&pass->attends, thread, unit);
+}
+
+static void merge_unit(void *arg, uint32_t thread, uint32_t unit)
+{
+	struct program_pass *pass = arg;
+
+	attend_merge(&pass->attends, thread, unit);
+}
+
+static struct program_phase attention_phase(struct program_pass *pass, threads_unit unit)
+{
+	set_job(pass);
+	return (struct program_phase){.unit = unit,
+				      .n_units = unit == fold_unit
+							 ? attend_n_folds(&pass->attends)
+							 : attend_n_merges(&pass->attends),
+				      .look_every = 1,
+				      .alone = pass->b->run_attend.alone};
 }
 
 static void set_head_norms(const struct program_pass *pass)
@@ -294,13 +330,17 @@ static bool attend_phase(struct program_pass *pass, uint32_t i, struct program_p
 		set_head_norms(pass);
 		*ret = rows_phase(pass, hand_over_row, width_of(pass, pass->op->in));
 	} else if (i == 1) {
-		*ret = (struct program_phase){.go = attend, .n_units = 1};
+		*ret = (struct program_phase){.go = begin_attend, .n_units = 1};
 	} else if (i == 2) {
+		*ret = attention_phase(pass, fold_unit);
+	} else if (i == 3) {
+		*ret = attention_phase(pass, merge_unit);
+	} else if (i == 4) {
 		*ret = rows_phase(pass, take_row, q_width);
 	} else {
 		pass->program->width[pass->op->out] = q_width;
 	}
-	return i < 3;
+	return i < PROGRAM_ATTEND_PHASES;
 }
 
 bool program_op_phase(struct program_pass *pass, uint32_t i, struct program_phase *ret)

@@ -5,7 +5,7 @@
  *      begin     embedding | turns                        of a LINEAR: outputs; of all else: rows
  *      NORM      rows
  *      LINEAR    outputs
- *      ATTEND    Q, K, V handed over | attention, in one go | O taken
+ *      ATTEND    Q, K, V handed over | begun | folded | merged | O taken
  *      head      norms | logits | results                 of some wanted rows; then of the next
  */
 #ifndef COPPICE_CPU_PROGRAM_PHASE_H
@@ -21,6 +21,9 @@ struct program_pass {
 	const struct backend_run *run;
 	const struct program_op *op; /* that is under way, of a layer */
 	struct linear linear; /* of a LINEAR, or of the head */
+	struct backend_job job; /* of an ATTEND, with */
+	struct pool_pages pages;
+	struct attend_job attends;
 	const struct program_wanted *wanted; /* of the head: [n_wanted], of which these are */
 	uint32_t n_wanted;
 };
@@ -45,6 +48,15 @@ static inline struct program_phase program_phase_of_rows(threads_unit unit, uint
 		.look_every = PROGRAM_ALONE_ELEMENTS / (width + 1) + 1,
 		.alone = (uint64_t)n_rows * width < PROGRAM_ALONE_ELEMENTS,
 	};
+}
+
+/* Of an ATTEND. */
+#define PROGRAM_ATTEND_PHASES 5u
+
+/* Its list is in use, in the next phase. */
+static inline bool program_is_attending(uint32_t phase)
+{
+	return phase == 2 || phase == 3;
 }
 
 /* The pass's linear. */

@@ -20,7 +20,8 @@
 struct backend {
 	struct pool pool;
 	struct threads *threads; /* owned */
-	struct attend attend;
+	struct attend attend; /* of jobs that are done at once */
+	struct attend run_attend; /* of a run's, between whose segments others come */
 	const struct vec *vec;
 	const struct rows_ops *rows;
 	float *pass_state, *pass_part; /* owned, [pass_room]: of all rows, and of those of a pass */

@@ -38,7 +38,10 @@ void machine_init_on(struct machine *machine, const struct backend_ops *ops,
 	struct program_widths widths;
 	char why[PROGRAM_WHY_BYTES] = "";
 
-	*machine = (struct machine){.ops = ops, .model = model, .want = EVERYTHING};
+	*machine = (struct machine){.ops = ops,
+				    .model = model,
+				    .want = EVERYTHING,
+				    .segment_tokens = WORK_TILE_TOKENS};
 	set_ids(machine);
 	assert_int_equal(ops->open(&config, &machine->backend, NULL, 0), 0);
 	for (uint32_t i = 0; i < N_EXTENTS; i++)
@@ -178,8 +181,7 @@ static void plan(struct machine *machine, struct job *job)
 	job->tree.queries = job->queries;
 	plan_config_init(&config, PLAN_AUTO, shape, 2);
 	config.tile_rows = machine->ops->tile_rows(machine->backend, shape);
-	config.segment_tokens =
-		WORK_TILE_TOKENS; /* contexts here are short: cut them all the same */
+	config.segment_tokens = machine->segment_tokens; /* contexts are short: cut them still */
 	assert_int_equal(plan_make(&config, &job->tree, &job->list), 0);
 }
 
@@ -214,7 +216,10 @@ static void run_segments(struct machine *machine, struct job *job, uint64_t most
 		assert_true(ran.part >= 0 && (ran.part > 0 || !ran.ended));
 		part += ran.part;
 		run.goes_on = true;
-		machine->n_segments++;
+		if (++machine->n_segments == machine->replan_at) {
+			machine->segment_tokens += WORK_TILE_TOKENS;
+			plan(machine, job);
+		}
 	}
 	assert_true(part > 0.999999 && part < 1.000001);
 	assert_true(most_ns || machine->n_segments == 1);

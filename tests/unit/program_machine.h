@@ -29,6 +29,8 @@ struct machine {
 	uint32_t next_page;
 	uint32_t want; /* of every row; at first everything there is */
 	uint32_t n_segments; /* of the last run */
+	uint32_t segment_tokens; /* the planner's */
+	uint32_t replan_at; /* so many segments; then it has a tile more. 0: never */
 };
 
 /* The next n tokens of a sequence; with parents [n] a draft tree, which is as work.h has it. */

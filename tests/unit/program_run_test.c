@@ -211,6 +211,87 @@ static void test_a_run_that_is_to_end_soon_ends_within_an_operation(void **state
 }
 
 /* Small pages of gigabytes would be given back for as long as a batch takes. */
+/* ---- attention ------------------------------------------------------------------------------- */
+
+static struct program_model *model_of_attention(struct oracle_random *random)
+{
+	struct model_want want = model_want_random(random);
+
+	want.n_layers = 1;
+	want.hidden = 64;
+	want.side = false;
+	want.n_q_heads = 64;
+	want.n_kv_heads = 1;
+	want.head_dim = want.n_turned = 64;
+	return model_new(&want, random);
+}
+
+/* All of a sequence at once. */
+static uint32_t run_whole(struct program_model *m, uint64_t most_ns, uint32_t segment_tokens,
+			  uint32_t replan_at, struct machine_result *ret)
+{
+	struct machine_part part = {0, MACHINE_TOKENS, NULL};
+	struct machine machine;
+
+	machine_init(&machine, m, 1);
+	machine.segment_tokens = segment_tokens;
+	machine.replan_at = replan_at;
+	machine_run(&machine, &part, 1, most_ns, ret);
+	machine_done(&machine);
+	return machine.n_segments;
+}
+
+static bool are_alike(const struct program_model *m, const struct machine_result *a,
+		      const struct machine_result *b)
+{
+	return memcmp(a->logits, b->logits, (size_t)a->n * m->p.n_vocab * sizeof(float)) == 0;
+}
+
+/* 64 heads of 6 rows are a unit, of a segment's keys. */
+static void test_a_run_that_is_to_end_soon_ends_within_attention(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct program_model *m = model_of_attention(&random);
+	struct machine_result whole, cut;
+	uint32_t n_few, n_many;
+
+	(void)state;
+	run_whole(m, 0, WORK_TILE_TOKENS, 0, &whole);
+	n_many = run_whole(m, 1, WORK_TILE_TOKENS, 0, &cut);
+	assert_true(are_alike(m, &whole, &cut));
+	machine_result_done(&whole);
+	machine_result_done(&cut);
+	n_few = run_whole(m, 1, 4 * WORK_TILE_TOKENS, 0, &cut);
+	assert_in_range(n_many - n_few, 16, 1000);
+	machine_result_done(&cut);
+	model_free(m);
+}
+
+/* It goes by the one list or by the other, and never by some of both. */
+static void test_attention_begins_anew_where_its_list_is_another_one(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct program_model *m = model_of_attention(&random);
+	struct machine_result old, new, cut;
+	uint32_t n, n_old = 0, n_new = 0;
+
+	(void)state;
+	n = run_whole(m, 1, WORK_TILE_TOKENS, 0, &old);
+	run_whole(m, 0, 2 * WORK_TILE_TOKENS, 0, &new);
+	assert_false(are_alike(m, &old, &new));
+	for (uint32_t at = 1; at < n; at++) {
+		run_whole(m, 1, WORK_TILE_TOKENS, at, &cut);
+		n_old += are_alike(m, &old, &cut);
+		n_new += are_alike(m, &new, &cut);
+		assert_int_equal(n_old + n_new, at);
+		machine_result_done(&cut);
+	}
+	assert_true(n_old > 0 && n_new > 0);
+	machine_result_done(&old);
+	machine_result_done(&new);
+	model_free(m);
+}
+
 static void test_memory_of_many_rows_is_of_huge_pages(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
@@ -398,6 +479,8 @@ int main(void)
 		cmocka_unit_test(
 			test_a_run_that_does_not_fit_is_refused_and_ends_what_was_under_way),
 		cmocka_unit_test(test_a_run_that_is_to_end_soon_ends_within_an_operation),
+		cmocka_unit_test(test_a_run_that_is_to_end_soon_ends_within_attention),
+		cmocka_unit_test(test_attention_begins_anew_where_its_list_is_another_one),
 		cmocka_unit_test(test_memory_of_many_rows_is_of_huge_pages),
 		cmocka_unit_test(test_a_page_larger_than_an_extent_is_refused_in_a_sentence),
 		cmocka_unit_test(test_weights_that_no_memory_holds_are_refused),

@@ -132,8 +132,8 @@ static uint32_t n_unwanted(const struct asked *a)
 	return part->first_wanted > n_done ? part->first_wanted - n_done : 0;
 }
 
-/* How many rows of it the attention of one layer has time for: it is not cut, and takes no longer
- * than a batch may. */
+/* How many rows of it the attention of one layer has time for: devices do not cut it, and it takes
+ * no longer than a batch may; but for the first rows of a pass (rows_for). */
 static double attended_in_time(const struct room *room, const struct asked *a)
 {
 	double left_ns = room->layer_ns - room->attend_ns, each_ns = layer_ns(room, a);
