@@ -11,7 +11,8 @@ if(TARGET coppice_daemon)
 	coppice_test(NAME rest_test SOURCES unit/rest_test.c LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME reply_test SOURCES unit/reply_test.c LIBS coppice_daemon LABELS unit)
 	target_link_options(reply_test PRIVATE -Wl,--wrap=sendmsg)
-	coppice_test(NAME log_user_test SOURCES unit/log_user_test.c LIBS coppice_daemon LABELS unit)
+	coppice_test(NAME log_user_test SOURCES unit/log_user_test.c
+		LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME weights_content_test SOURCES unit/weights_content_test.c
 		LIBS coppice_daemon LABELS unit)
 	target_link_options(weights_content_test PRIVATE -Wl,--wrap=strstr)

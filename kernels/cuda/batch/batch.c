@@ -117,32 +117,6 @@ int batch_find_needs(struct batch *b, const struct backend_batch *batch, size_t 
 	return 0;
 }
 
-/* Of a batch that is done; NULL: none has so much memory. */
-static struct batch_frame *frame_with_room(struct batch *b, size_t bytes)
-{
-	for (uint32_t i = 0; i < BATCH_FRAMES; i++) {
-		struct batch_frame *frame = &b->frames[i];
-
-		if ((!frame->id || frame->counted) && frame->host.bytes >= bytes)
-			return frame;
-	}
-	return NULL;
-}
-
-int upload_grow(struct upload *u, size_t bytes)
-{
-	struct queue_buffer *own = &u->frame->host, was = *own;
-	struct batch_frame *other = NULL;
-
-	if (bytes > own->bytes && u->host_used == 0)
-		other = frame_with_room(u->b, bytes);
-	if (other) {
-		*own = other->host;
-		other->host = was;
-	}
-	return queue_grow_pinned(&u->b->queue, own, bytes);
-}
-
 int batch_take_frame(struct batch *b, size_t host, size_t device, struct upload *ret)
 {
 	struct batch_frame *frame = &b->frames[(b->last_id + 1) % BATCH_FRAMES];

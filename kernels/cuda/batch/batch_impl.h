@@ -101,6 +101,10 @@ struct batch_need tables_need(struct batch *b, const struct backend_job *job);
  * apart. */
 void tables_count(const struct backend_job *job, const struct batch_need *need, size_t *host_bytes,
 		  size_t *device_bytes);
+/* The frame's pinned memory has room for so many bytes. While nothing of it is used it may be that
+ * of a frame whose batch is done: pinning waits for all that runs, and takes a millisecond for
+ * 3 MiB. 0, -ENOMEM, -EIO. */
+MUST_CHECK int upload_grow(struct upload *u, size_t bytes);
 /* The next bytes of the frame's pinned memory, which has room for them. */
 void *upload_host(struct upload *u, size_t bytes);
 void tables_make(struct upload *u, const struct backend_job *job, const struct placement *place,
@@ -140,10 +144,6 @@ MUST_CHECK int batch_find_needs(struct batch *b, const struct backend_batch *bat
 				size_t *ret_host, size_t *ret_device);
 /* The next frame, with so much memory; waits for what was in it. 0, -ENOMEM, -EIO. */
 MUST_CHECK int batch_take_frame(struct batch *b, size_t host, size_t device, struct upload *ret);
-/* Its pinned memory has room for so many bytes. While nothing of it is used it may be that of a
- * frame whose batch is done: pinning waits for all that runs, and takes a millisecond for 3 MiB. 0,
- * -ENOMEM, -EIO. */
-MUST_CHECK int upload_grow(struct upload *u, size_t bytes);
 /* Before it is called or launched. */
 void batch_put_tells(struct batch *b, const struct backend_batch *batch, uint64_t id);
 /* Its last launch. 0 or -EIO. */

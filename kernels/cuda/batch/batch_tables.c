@@ -1,6 +1,32 @@
-/* batch_tables.c - what goes up with a batch: addresses of rows and tokens, copies, patches. See
- * batch_impl.h. */
+/* batch_tables.c - what goes up with a batch, and where it lies till then: addresses of rows and
+ * tokens, copies, patches. See batch_impl.h. */
 #include "batch_impl.h"
+
+/* Of a batch that is done; NULL: none has so much memory. */
+static struct batch_frame *frame_with_room(struct batch *b, size_t bytes)
+{
+	for (uint32_t i = 0; i < BATCH_FRAMES; i++) {
+		struct batch_frame *frame = &b->frames[i];
+
+		if ((!frame->id || frame->counted) && frame->host.bytes >= bytes)
+			return frame;
+	}
+	return NULL;
+}
+
+int upload_grow(struct upload *u, size_t bytes)
+{
+	struct queue_buffer *own = &u->frame->host, was = *own;
+	struct batch_frame *other = NULL;
+
+	if (bytes > own->bytes && u->host_used == 0)
+		other = frame_with_room(u->b, bytes);
+	if (other) {
+		*own = other->host;
+		other->host = was;
+	}
+	return queue_grow_pinned(&u->b->queue, own, bytes);
+}
 
 /* The kernels see pinned memory under the same address. */
 void *upload_host(struct upload *u, size_t bytes)
