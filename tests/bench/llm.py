@@ -73,13 +73,10 @@ def card():
     return "; ".join(line for found in lines for line in found.stdout.splitlines())
 
 
-def measure(args):
+def side_by_side(args, process):
+    """What processes tell, each by its number; what of the GPU they take is printed meanwhile."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(args.processes + 1), context.Queue()
-    first = context.Process(target=document, args=(args, results))
-    first.start()
-    print(f"document of {args.document} tokens: {results.get():.3f} s, loading left out")
-    first.join()
     processes = [
         context.Process(target=process, args=(args, own, barrier, results))
         for own in range(args.processes)
@@ -92,6 +89,17 @@ def measure(args):
     barrier.wait()
     for one in processes:
         one.join()
+    return told
+
+
+def measure(args):
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    first = context.Process(target=document, args=(args, results))
+    first.start()
+    print(f"document of {args.document} tokens: {results.get():.3f} s, loading left out")
+    first.join()
+    told = side_by_side(args, process)
     tell([one.timing for one in told], told)
 
 

@@ -11,7 +11,6 @@ package; a checkpoint of random weights is what coppice-bench decode has left in
 """
 
 import argparse
-import multiprocessing
 import time
 from dataclasses import dataclass, field
 
@@ -81,24 +80,6 @@ def process(args, own, barrier, results):
         barrier.wait()
 
 
-def measure(args):
-    context = multiprocessing.get_context("spawn")
-    barrier, results = context.Barrier(args.processes + 1), context.Queue()
-    processes = [
-        context.Process(target=process, args=(args, own, barrier, results))
-        for own in range(args.processes)
-    ]
-    for one in processes:
-        one.start()
-    barrier.wait()
-    told = [results.get() for _ in processes]
-    print(f"the GPU, with {args.processes} processes: {llm.card() or 'none'}")
-    barrier.wait()
-    for one in processes:
-        one.join()
-    tell(told)
-
-
 def tell(told):
     most = {name: max(getattr(one, name) for one in told) / bench.MIB
             for name in ("parameters", "own", "most")}
@@ -126,7 +107,7 @@ def main():
     args = parser.parse_args()
     args.rows = 1
     with bench.mps(args.mps), bench.running(args, "--lend-weights=1"):
-        measure(args)
+        tell(llm.side_by_side(args, process))
 
 
 if __name__ == "__main__":

@@ -6,12 +6,43 @@
 #include <stdint.h>
 
 #define CLUSTER_BLOCKS 2u
+#define RING_AT 1024u /* in shared memory; before it barriers */
+#define RING_END (UINT32_C(227) << 10) /* at most: all that a block may have */
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define IN_PAIRS __cluster_dims__(CLUSTER_BLOCKS, 1, 1)
 #else
 #define IN_PAIRS
 #endif
+
+/* As many stages as there is room for, of barriers and in memory. A stage is full by its bytes, and
+ * empty by who has read it. */
+template <uint32_t EACH, uint32_t MOST> struct tile_ring {
+	static constexpr uint32_t STAGE_BYTES = EACH;
+	static constexpr uint32_t STAGES = (RING_END - RING_AT) / STAGE_BYTES;
+	static constexpr uint32_t BYTES = RING_AT + STAGES * STAGE_BYTES;
+	static_assert(STAGES <= MOST && 2 * MOST * 8 <= RING_AT, "barriers");
+
+	uint32_t base, slot, parity;
+
+	__device__ inline uint32_t full() const
+	{
+		return base + slot * 8;
+	}
+	__device__ inline uint32_t empty() const
+	{
+		return base + (MOST + slot) * 8;
+	}
+	__device__ inline uint32_t stage() const
+	{
+		return base + RING_AT + slot * STAGE_BYTES;
+	}
+	__device__ inline void step()
+	{
+		slot = slot + 1 == STAGES ? 0 : slot + 1;
+		parity ^= slot == 0;
+	}
+};
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 __device__ inline uint32_t cluster_rank()

@@ -26,8 +26,6 @@
 #define ROWS 128u /* of a block */
 #define GROUP_ROWS 64u
 #define ROWS_BYTES (ROWS * MAP_ROW_BYTES)
-#define RING_AT 1024u /* in shared memory; before it barriers */
-#define SHARED_BYTES_MOST (UINT32_C(227) << 10)
 #define STAGES_MOST 8u
 #define LAG_CYCLES 1000 /* of the second group: two steps of the first */
 
@@ -39,32 +37,10 @@ struct many_job {
 };
 
 /* HALF: gates of a tile. */
-template <uint32_t HALF> struct many_ring {
+template <uint32_t HALF>
+struct many_ring : tile_ring<ROWS_BYTES + 2 * HALF * MAP_ROW_BYTES, STAGES_MOST> {
 	static constexpr uint32_t HALF_BYTES = HALF * MAP_ROW_BYTES;
-	static constexpr uint32_t STAGE_BYTES = ROWS_BYTES + 2 * HALF_BYTES;
-	static constexpr uint32_t STAGES = (SHARED_BYTES_MOST - RING_AT) / STAGE_BYTES;
-	static constexpr uint32_t BYTES = RING_AT + STAGES * STAGE_BYTES;
-	static_assert(STAGES <= STAGES_MOST && HALF_BYTES % 1024 == 0, "whole atoms");
-
-	uint32_t base, slot, parity;
-
-	__device__ inline uint32_t full() const
-	{
-		return base + slot * 8;
-	}
-	__device__ inline uint32_t empty() const
-	{
-		return base + (STAGES_MOST + slot) * 8;
-	}
-	__device__ inline uint32_t stage() const
-	{
-		return base + RING_AT + slot * STAGE_BYTES;
-	}
-	__device__ inline void step()
-	{
-		slot = slot + 1 == STAGES ? 0 : slot + 1;
-		parity ^= slot == 0;
-	}
+	static_assert(HALF_BYTES % 1024 == 0, "whole atoms");
 };
 
 #ifdef WGMMA

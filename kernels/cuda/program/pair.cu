@@ -25,8 +25,6 @@
 #define ROWS 64u
 #define ROWS_BYTES (ROWS * MAP_ROW_BYTES)
 #define MINE (ROWS / CLUSTER_BLOCKS) /* rows whose sums a block puts together */
-#define RING_AT 1024u /* in shared memory; before it barriers */
-#define SHARED_BYTES_MOST (UINT32_C(227) << 10)
 #define STAGES_MOST 32u
 
 struct pair_job {
@@ -38,36 +36,14 @@ struct pair_job {
 };
 
 /* TILE: outputs. */
-template <uint32_t TILE> struct pair_ring {
-	static constexpr uint32_t STAGE_BYTES = ROWS_BYTES + TILE * MAP_ROW_BYTES;
-	static constexpr uint32_t STAGES = (SHARED_BYTES_MOST - RING_AT) / STAGE_BYTES;
-	static constexpr uint32_t BYTES = RING_AT + STAGES * STAGE_BYTES;
+template <uint32_t TILE>
+struct pair_ring : tile_ring<ROWS_BYTES + TILE * MAP_ROW_BYTES, STAGES_MOST> {
 	/* what a group has of all rows lies there in the end, so far apart that no two lanes of
 	 * half a warp meet in a bank */
 	static constexpr uint32_t PART_STRIDE = (TILE + 8) * sizeof(float);
 	static constexpr uint32_t PART_BYTES = ROWS * PART_STRIDE;
-	static_assert(STAGES <= STAGES_MOST && TILE % 32 == 0, "whole atoms");
-	static_assert(2 * PART_BYTES <= STAGES * STAGE_BYTES, "room for both");
-
-	uint32_t base, slot, parity;
-
-	__device__ inline uint32_t full() const
-	{
-		return base + slot * 8;
-	}
-	__device__ inline uint32_t empty() const
-	{
-		return base + (STAGES_MOST + slot) * 8;
-	}
-	__device__ inline uint32_t stage() const
-	{
-		return base + RING_AT + slot * STAGE_BYTES;
-	}
-	__device__ inline void step()
-	{
-		slot = slot + 1 == STAGES ? 0 : slot + 1;
-		parity ^= slot == 0;
-	}
+	static_assert(TILE % 32 == 0, "whole atoms");
+	static_assert(RING_AT + 2 * PART_BYTES <= pair_ring::BYTES, "room for both");
 };
 
 #ifdef WGMMA

@@ -15,6 +15,7 @@
 #include "kernels/arith.h"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/ptx.cuh"
+#include "sums.cuh"
 
 #include <math_constants.h>
 
@@ -135,24 +136,6 @@ __device__ inline float max_of_block(float x)
 	return x;
 }
 
-template <typename NUMBER> __device__ inline NUMBER sum_of_block(NUMBER x)
-{
-	__shared__ NUMBER of_warps[WARPS];
-	NUMBER sum = 0;
-
-#pragma unroll
-	for (uint32_t lanes = 16; lanes > 0; lanes /= 2)
-		x += __shfl_xor_sync(~0u, x, lanes);
-	__syncthreads();
-	if (threadIdx.x % 32 == 0)
-		of_warps[threadIdx.x / 32] = x;
-	__syncthreads();
-#pragma unroll
-	for (uint32_t w = 0; w < WARPS; w++)
-		sum += of_warps[w];
-	return sum;
-}
-
 /* What exponents are taken from: where nothing is above -inf, nothing of it is subtracted. */
 __device__ inline float base_of(float max)
 {
@@ -188,7 +171,7 @@ __device__ inline void sum_up(const struct part &p, struct device_sum *to)
 #pragma unroll
 	for (uint32_t i = 0; i < EACH; i++)
 		sum += p.has(i) ? expf(p.logits[i] - base_of(max)) : 0;
-	sum = sum_of_block(sum);
+	sum = sum_of_block<WARPS>(sum);
 	if (threadIdx.x == 0)
 		*to = {max, sum};
 }
@@ -256,7 +239,7 @@ __device__ inline double log_sum(const struct device_sum *sums, uint32_t n)
 		if (sums[i].sum != 0)
 			sum += (double)sums[i].sum *
 			       exp((double)base_of(sums[i].max) - (double)base_of(max));
-	return (double)base_of(max) + log(sum_of_block(sum));
+	return (double)base_of(max) + log(sum_of_block<WARPS>(sum));
 }
 
 /* The i-th of all chunks': first the largest of each, so that warps have about alike. */

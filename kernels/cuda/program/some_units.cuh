@@ -5,19 +5,17 @@
 #ifndef COPPICE_CUDA_SOME_UNITS_CUH
 #define COPPICE_CUDA_SOME_UNITS_CUH
 
+#include "cluster.cuh"
 #include "kernels/arith.h"
 #include "kernels/cuda/device/ptx.cuh"
 #include "some.h"
 #include "some_cut.h"
-
-#include <cuda.h>
 
 #define GROUP 128u /* threads */
 #define MULTIPLIERS (2 * GROUP)
 #define THREADS (MULTIPLIERS + 32)
 #define SLAB 64u /* outputs of one product */
 #define STAGES_MOST 40u
-#define RING_AT 1024u /* in shared memory; before it barriers */
 #define SHARED_BYTES_MOST (UINT32_C(226) << 10) /* what is not of the ring has a part of its own */
 
 struct some_job {
@@ -91,15 +89,6 @@ struct some_ring {
 };
 
 /* ---- who brings ------------------------------------------------------------------------------ */
-
-__device__ inline void tensor_copy_2(uint32_t to, const CUtensorMap *map, uint32_t x, uint32_t y,
-				     uint32_t barrier)
-{
-	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::"
-		     "bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
-		     "l"(map), "r"(x), "r"(y), "r"(barrier)
-		     : "memory");
-}
 
 struct some_bringer {
 	const struct some_job &j;

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-__device__ inline float sum_of_warp(float x)
+template <typename NUMBER> __device__ inline NUMBER sum_of_warp(NUMBER x)
 {
 #pragma unroll
 	for (uint32_t lanes = 16; lanes > 0; lanes /= 2)
@@ -13,10 +13,10 @@ __device__ inline float sum_of_warp(float x)
 }
 
 /* All of the block's threads get it. */
-template <uint32_t WARPS> __device__ inline float sum_of_block(float x)
+template <uint32_t WARPS, typename NUMBER> __device__ inline NUMBER sum_of_block(NUMBER x)
 {
-	__shared__ float of_warps[WARPS];
-	float sum = 0;
+	__shared__ NUMBER of_warps[WARPS];
+	NUMBER sum = 0;
 
 	x = sum_of_warp(x);
 	__syncthreads();
