@@ -8,6 +8,7 @@
  */
 #include "room.h"
 
+#include "candidates.h"
 #include "company.h"
 
 #include "daemon/base/grow.h"
@@ -26,8 +27,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DECODE_ROWS 16u /* an entry that has no more tokens left is no prompt; of drafts: */
-#define DECODE_DRAFT_ROWS ABI_DECODE_DRAFT_MAX
 /* Of what the weights take to be read, or the budget: decode, which goes together rather than read
  * them once more. */
 #define DECODE_PARTS 4.0
@@ -40,11 +39,6 @@
 #define FORESEEN_TIMES 3u
 #define FORESEEN_NODES 4096u
 #define KEPT_ROWS_PART 4u /* of all rows: decode leaves so many to prompts */
-
-static bool is_decode(const struct sched_lane *lane)
-{
-	return decode_tokens_left(lane) <= (lane->decode.parents ? DECODE_DRAFT_ROWS : DECODE_ROWS);
-}
 
 void room_begin(struct passes *p, const struct sched_model *model, struct room *ret)
 {
@@ -328,28 +322,6 @@ static void lane_take(struct passes *p, struct sched_lane *lane, struct room *ro
 
 /* ---- rows are foreseen ----------------------------------------------------------------------- */
 
-/* Of an entry that is all in the pass under way: does one more token of each follow? */
-static bool comes_again(const struct sched_lane *lane)
-{
-	if (!lane->decode.want || lane->decode.parents)
-		return false;
-	for (uint32_t i = 0; i < lane->step.n_parts; i++)
-		if (lane->decode.parts[i].n_new != 1)
-			return false;
-	return true;
-}
-
-/* Tokens of an entry that the pass under way does not have. */
-static uint32_t n_left_behind(const struct sched_lane *lane)
-{
-	return decode_tokens_left(lane) - (lane->state == STEP_IN_PASS ? lane->decode.n_rows : 0);
-}
-
-static bool will_decode(const struct sched_lane *lane)
-{
-	return n_left_behind(lane) <= (lane->decode.parents ? DECODE_DRAFT_ROWS : DECODE_ROWS);
-}
-
 /* Once the pass under way has ended. */
 static struct asked asked_next(struct sched_lane *lane, uint32_t part)
 {
@@ -359,7 +331,7 @@ static struct asked asked_next(struct sched_lane *lane, uint32_t part)
 	uint32_t n_left = d->n_new - d->n_done - n_live;
 
 	return (struct asked){lane, part, store_seq_n_tokens(step->seq->store) + n_live,
-			      n_left_behind(lane) > 0 ? n_left : 1};
+			      candidate_left_behind(lane) > 0 ? n_left : 1};
 }
 
 static int part_foresee(struct next_job *next, const struct asked *a, uint32_t n)
@@ -408,60 +380,7 @@ static void lane_foresee(struct passes *p, struct sched_lane *lane, struct room 
 	room->n_lanes += room->n_of_lane > 0;
 }
 
-/* ---- whose turn it is ------------------------------------------------------------------------ */
-
-static int by_turn(const void *a, const void *b)
-{
-	const struct pass_candidate *x = a, *y = b;
-
-	if (x->user_ns != y->user_ns)
-		return x->user_ns < y->user_ns ? -1 : 1;
-	if (x->session_ns != y->session_ns)
-		return x->session_ns < y->session_ns ? -1 : 1;
-	return x->moved < y->moved ? -1 : x->moved > y->moved;
-}
-
-/* Who is in a pass comes behind those who wait. */
-static int candidate_add(struct passes *p, struct sched_lane *lane)
-{
-	bool waits = lane->state == STEP_AWAITING_PASS;
-
-	if (GROW(p->candidates, p->candidates_room, p->n_candidates + 1) < 0)
-		return -ENOMEM;
-	p->candidates[p->n_candidates++] =
-		(struct pass_candidate){.lane = lane,
-					.decode = waits ? is_decode(lane) : will_decode(lane),
-					.user_ns = user_had_ns(p->core, lane->session->user),
-					.session_ns = session_had_ns(lane->session),
-					.moved = waits ? lane->moved : UINT64_MAX};
-	return 0;
-}
-
-/* All that wait for the model, in turn; with those who will, once the pass under way has ended. */
-static int candidates_find(struct passes *p, const struct sched_model *model, bool foreseen)
-{
-	const struct step_queues *steps = &p->core->steps;
-	struct sched_lane *lane;
-	int r = 0;
-
-	p->n_candidates = 0;
-	TAILQ_FOREACH (lane, &steps->lanes[STEP_AWAITING_PASS], state_link)
-		if (lane->step.model == model && r == 0)
-			r = candidate_add(p, lane);
-	TAILQ_FOREACH (lane, &steps->lanes[STEP_IN_PASS], state_link)
-		if (foreseen && r == 0 && (n_left_behind(lane) > 0 || comes_again(lane)))
-			r = candidate_add(p, lane);
-	qsort(p->candidates, p->n_candidates, sizeof(*p->candidates), by_turn);
-	return r;
-}
-
-static const struct pass_candidate *first_of(const struct passes *p, bool decode)
-{
-	for (uint32_t i = 0; i < p->n_candidates; i++)
-		if (p->candidates[i].decode == decode)
-			return &p->candidates[i];
-	return NULL;
-}
+/* ---- who has them ---------------------------------------------------------------------------- */
 
 /* Of another user, who has had less: half of the pass is his. */
 static bool is_before(const struct pass_candidate *prompt, const struct pass_candidate *decode)
@@ -480,7 +399,8 @@ static void lane_have(struct passes *p, struct sched_lane *lane, struct room *ro
 
 static void take_decode(struct passes *p, struct room *room)
 {
-	const struct pass_candidate *prompt = first_of(p, false), *decode = first_of(p, true);
+	const struct pass_candidate *prompt = candidates_first(p, false),
+				    *decode = candidates_first(p, true);
 	uint32_t kept = prompt ? room->rows / KEPT_ROWS_PART : 0;
 
 	room->halved = prompt && decode && is_before(prompt, decode);
@@ -577,7 +497,7 @@ bool room_foresee(struct passes *p)
 	p->next.n_rows = p->next.n_slots = 0;
 	p->next.foresight = (struct store_foresight){0};
 	if (p->n_foreseen == FORESEEN_TIMES || candidates_find(p, p->job.model, true) < 0 ||
-	    !first_of(p, false))
+	    !candidates_first(p, false))
 		return false;
 	p->n_foreseen++;
 	room_begin(p, p->job.model, &room);
