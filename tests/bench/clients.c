@@ -12,21 +12,17 @@
  * (step_kernels.h), and what the p50 is over it.
  */
 #include "bench.h"
-#include "client.h"
+#include "crew.h"
 #include "daemon.h"
 #include "mps.h"
 #include "step_kernels.h"
 
 #include <err.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#define MAX_CLIENTS 64u
 #define MAX_STEPS 100000u
 
 static struct {
@@ -75,14 +71,14 @@ static int check_options(struct args *args, void *to)
 	const struct client_options *o = &options.each;
 
 	(void)to;
-	if (!options.clients || options.clients > MAX_CLIENTS || !o->seqs ||
+	if (!options.clients || options.clients > CREW_MOST || !o->seqs ||
 	    o->seqs > CLIENT_MOST_SEQS || !o->layers || o->tokens < 4 ||
 	    (uint64_t)o->tokens * o->layers > MAX_STEPS || o->prefix < 2)
 		return args_fail(
 			args,
 			"1 to %u clients, %u sequences of each at most, 4 tokens and more, "
 			"%u steps at most",
-			MAX_CLIENTS, CLIENT_MOST_SEQS, MAX_STEPS);
+			CREW_MOST, CLIENT_MOST_SEQS, MAX_STEPS);
 	return 0;
 }
 
@@ -166,17 +162,6 @@ static struct counts counts_now(const struct bench_daemon *d)
 	return c;
 }
 
-static void read_all(int fd, void *to, size_t bytes)
-{
-	for (size_t done = 0; done < bytes;) {
-		ssize_t n = read(fd, (char *)to + done, bytes - done);
-
-		if (n <= 0)
-			errx(1, "a client failed");
-		done += (size_t)n;
-	}
-}
-
 /* With as many rows of so long tails as there are; 0: not on a GPU. */
 static double kernel_us(double tail)
 {
@@ -232,64 +217,24 @@ static void report(double *us, uint32_t n, double tail, double wall_s, struct co
 		    "1/s");
 }
 
-static void tell_all(int down[MAX_CLIENTS][2])
-{
-	for (uint32_t i = 0; i < options.clients; i++) {
-		if (write(down[i][1], "g", 1) != 1)
-			err(1, "pipe");
-	}
-}
-
-/* The pipe holds all its times: who waits for room would decode no more. */
-static pid_t start(const struct bench_daemon *d, uint32_t i, int up[2], int down[2])
-{
-	pid_t pid;
-	char ready;
-
-	if (pipe(up) < 0 || pipe(down) < 0)
-		err(1, "pipe");
-	fcntl(up[1], F_SETPIPE_SZ, 1 << 20);
-	pid = fork();
-	if (pid == 0) {
-		close(up[0]);
-		client_main(&options.each, d->socket, i, up[1], down[0]);
-	}
-	close(up[1]);
-	read_all(up[0], &ready, 1);
-	return pid;
-}
-
 static void run(const struct bench_daemon *d)
 {
-	uint32_t each = client_times(&options.each), n = each * options.clients;
-	double *us = calloc(n, sizeof(*us));
-	int up[MAX_CLIENTS][2], down[MAX_CLIENTS][2];
-	double tail, tails = 0;
-	pid_t pids[MAX_CLIENTS];
-	char warm;
+	const uint32_t n = client_times(&options.each) * options.clients;
+	double *us = calloc(n, sizeof(*us)), tail, wall_s;
+	struct counts before, after;
+	struct crew crew;
+	uint64_t start_ns;
 
-	for (uint32_t i = 0; i < options.clients; i++)
-		pids[i] = start(d, i, up[i], down[i]);
-	tell_all(down);
-	for (uint32_t i = 0; i < options.clients; i++)
-		read_all(up[i][0], &warm, 1);
-	tell_all(down);
-	struct counts before = counts_now(d);
-	uint64_t start_ns = bench_now_ns();
-
-	for (uint32_t i = 0; i < options.clients; i++) {
-		read_all(up[i][0], &tail, sizeof(tail));
-		tails += tail;
-		read_all(up[i][0], us + i * each, each * sizeof(*us));
-	}
-	struct counts after = counts_now(d);
-
-	double wall_s = (double)(bench_now_ns() - start_ns) / 1e9;
-
-	tell_all(down);
-	for (uint32_t i = 0; i < options.clients; i++)
-		waitpid(pids[i], NULL, 0);
-	report(us, n, tails / options.clients, wall_s, before, after);
+	if (!us)
+		errx(1, "out of memory");
+	crew_start(&crew, &options.each, options.clients, d->socket);
+	before = counts_now(d);
+	start_ns = bench_now_ns();
+	tail = crew_measure(&crew, us);
+	after = counts_now(d);
+	wall_s = (double)(bench_now_ns() - start_ns) / 1e9;
+	crew_end(&crew);
+	report(us, n, tail, wall_s, before, after);
 	free(us);
 }
 
