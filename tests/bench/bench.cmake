@@ -37,8 +37,11 @@ if(TARGET coppice AND TARGET coppice_agent AND TARGET coppiced AND TARGET coppic
 	add_test(NAME bench_decode_joins_test
 		COMMAND coppice-bench decode -b cpu -m tiny -c 2 -d 50 --prompt=8 -t 4
 		--pool=64M --every=500 --stay=200 --seconds=1)
+	add_test(NAME bench_decode_turns_test
+		COMMAND coppice-bench decode -b cpu -m tiny -c 2 -d 50 --prompt=8 -t 8
+		--pool=64M --turn=5 --layers=1)
 	# The first of them writes the model.
 	set_tests_properties(bench_decode_test bench_decode_rounds_test
-		bench_decode_joins_test PROPERTIES
+		bench_decode_joins_test bench_decode_turns_test PROPERTIES
 		TIMEOUT 120 LABELS e2e RESOURCE_LOCK bench_tiny_model)
 endif()

@@ -1,6 +1,6 @@
 /*
- * client.h - one of the processes of coppice-bench clients: a session with a lane, an arena and
- * sequences that share a prefix with everybody's.
+ * client.h - one of the processes of coppice-bench clients, and of decode --layers: a session with
+ * a lane, an arena and sequences that share a prefix with everybody's.
  *
  * On the pipes: "r" once the prefix is there; it starts on a byte from the parent, after a random
  * moment; "w" when it is warm. It decodes on until the next byte, from which it takes times; then,

@@ -5,19 +5,14 @@
  * Several numbers of processes go one after the other at the same daemon, so that its weights, and
  * documents, are there from the first on. With --private each process has a document of its own.
  *
- * Printed for each way: until all have weights and program, which are read once; what a client
- * sees of a token (p50, p99), also while sessions come and go, and while another document as long
- * is computed (beside); how long who joins waits for a session, then the weights, the program, the
- * first token, each from what is before it (means); tokens a second of all; the
- * document's computing, the first tokens behind it; weights read a token; memory of the daemon and
- * of a client (Pss: a page that several have mapped counts in parts); and how the p50 compares with
- * the limit: weights and KV read once, at the rate at which this machine reads memory, or that of
- * the card.
+ * What is printed of each way is decode_report.c's.
  */
 #ifdef BENCH_HAVE_AGENT
 #include "bench.h"
 #include "daemon.h"
 #include "decode_client.h"
+#include "decode_layers.h"
+#include "decode_report.h"
 #include "machine.h"
 
 #include <err.h>
@@ -39,7 +34,7 @@ static struct {
 	uint32_t n_clients[ROUNDS], n_rounds; /* of each round */
 	const char *shape, *cache, *backend, *pool;
 	double bytes_s; /* 0: not given */
-	bool apart, beside;
+	bool apart;
 } options = {.each = {.n_seqs = 1, .document = 1024, .prompt = 64, .n_tokens = 32},
 	     .n_clients = {8},
 	     .n_rounds = 1,
@@ -57,7 +52,9 @@ enum {
 	KEY_PRIVATE,
 	KEY_STAY,
 	KEY_EVERY,
-	KEY_SECONDS
+	KEY_SECONDS,
+	KEY_TURN,
+	KEY_LAYERS
 };
 
 static const struct args_option option_table[] = {
@@ -83,6 +80,16 @@ static const struct args_option option_table[] = {
 	 "How often a session joins (default 0: when the one before has left)"},
 	{"seconds", KEY_SECONDS, "S",
 	 "How long sessions join and leave (default 0: for the tokens of -t)"},
+	{"turn", KEY_TURN, "TOKENS",
+	 "After so many tokens each sequence is its prompt again, a process after the other, so "
+	 "that "
+	 "long runs find sequences of all lengths; the first token of a turn counts apart "
+	 "(anew_...) "
+	 "(default 0: they grow)"},
+	{"layers", KEY_LAYERS, "N",
+	 "At last N processes compute their own layers, of a sequence each behind 4,096 tokens: "
+	 "what "
+	 "they wait for attention of a layer beside the others, then without them"},
 	{"private", KEY_PRIVATE, NULL, "Each process has a document that nobody else has"},
 	{0},
 };
@@ -131,6 +138,8 @@ static int take_number(struct args *args, int key)
 			     : key == KEY_STAY	  ? &options.each.stay_ms
 			     : key == KEY_EVERY	  ? &options.each.every_ms
 			     : key == KEY_SECONDS ? &options.each.seconds
+			     : key == KEY_TURN	  ? &options.each.turn
+			     : key == KEY_LAYERS  ? &options.each.n_layered
 						  : &options.each.prompt;
 	uint64_t n;
 	int r = args_whole(args, 1, 1u << 20, &n);
@@ -165,7 +174,7 @@ static int parse_option(struct args *args, int key, void *to)
 		options.apart = true;
 		return 0;
 	case KEY_BESIDE:
-		options.beside = true;
+		options.each.beside = true;
 		return 0;
 	case KEY_PRIVATE:
 		options.each.own_document = true;
@@ -176,13 +185,6 @@ static int parse_option(struct args *args, int key, void *to)
 }
 
 /* ---- a run ---------------------------------------------------------------------------------- */
-
-struct run {
-	const struct bench_daemon *daemon;
-	struct decode_board *board;
-	pid_t pids[DECODE_CLIENTS];
-	double daemon_bytes, client_bytes; /* Pss; of a client the mean */
-};
 
 /* A client that ended says why itself. */
 static void look_for_the_dead(void)
@@ -220,20 +222,14 @@ static double pss_of(pid_t pid)
 	return kib * 1024;
 }
 
-static void look_at_memory(struct run *run, uint32_t n_clients)
+static void look_at_memory(struct decode_run *run, uint32_t n_clients)
 {
-	run->daemon_bytes = pss_of(run->daemon->pid);
+	run->daemon_bytes = pss_of(run->daemon);
 	for (uint32_t i = 0; i < n_clients; i++)
 		run->client_bytes += pss_of(run->pids[i]) / n_clients;
 }
 
-/* Others come and go behind the same document, which costs them next to nothing. */
-static bool is_joined(const struct decode_options *o)
-{
-	return !o->apart && !o->own_document;
-}
-
-static void run_joined(struct run *run, const struct decode_options *o)
+static void run_joined(struct decode_run *run, const struct decode_options *o)
 {
 	pid_t joiner = fork();
 
@@ -244,18 +240,25 @@ static void run_joined(struct run *run, const struct decode_options *o)
 	waitpid(joiner, NULL, 0);
 }
 
-static void run_beside(struct run *run, const struct decode_options *o)
+static void run_beside(struct decode_run *run, const struct decode_options *o)
 {
-	pid_t reader = options.beside ? fork() : -1;
+	pid_t reader = options.each.beside ? fork() : -1;
 
 	if (reader == 0)
 		decode_reader_main(o, run->board);
 	if (reader > 0)
 		waitpid(reader, NULL, 0);
+	begin(run->board, DECODE_LAYERS);
+}
+
+static void run_layers(struct decode_run *run, const struct decode_options *o)
+{
+	if (o->n_layered)
+		decode_layers_run(o, &run->layers_beside);
 	begin(run->board, DECODE_END);
 }
 
-static void run_clients(struct run *run, const struct decode_options *o)
+static void run_clients(struct decode_run *run, const struct decode_options *o)
 {
 	for (uint32_t i = 0; i < o->n_clients; i++) {
 		run->pids[i] = fork();
@@ -268,161 +271,16 @@ static void run_clients(struct run *run, const struct decode_options *o)
 	}
 	await_all(run->board, o->n_clients);
 	look_at_memory(run, o->n_clients);
-	begin(run->board, is_joined(o) ? DECODE_JOINED : DECODE_END);
-	if (is_joined(o)) {
+	begin(run->board, decode_is_joined(o) ? DECODE_JOINED : DECODE_END);
+	if (decode_is_joined(o)) {
 		run_joined(run, o);
 		run_beside(run, o);
+		run_layers(run, o);
 	}
 	for (uint32_t i = 0; i < o->n_clients; i++)
 		waitpid(run->pids[i], NULL, 0);
-}
-
-/* ---- figures -------------------------------------------------------------------------------- */
-
-struct times {
-	double p50, p99, tokens_s;
-};
-
-enum when { ALONE, JOINED, BESIDE };
-
-static const struct decode_times *times_at(const struct decode_figures *f, enum when when)
-{
-	return when == ALONE ? &f->alone : when == JOINED ? &f->joined : &f->beside;
-}
-
-static struct times times_of(const struct decode_board *board, const struct decode_options *o,
-			     enum when when)
-{
-	double *all = calloc((size_t)o->n_clients * DECODE_TIMES, sizeof(*all));
-	struct times t = {0};
-	uint32_t n = 0;
-
-	if (!all)
-		errx(1, "out of memory");
-	for (uint32_t i = 0; i < o->n_clients; i++) {
-		const struct decode_times *of = times_at(&board->of[i], when);
-		double sum = 0;
-
-		for (uint32_t k = 0; k < of->n; k++)
-			sum += all[n++] = of->ms[k];
-		t.tokens_s += 1e3 * o->n_seqs * of->n / sum;
-	}
-	bench_sort(all, n);
-	t.p50 = all[n / 2];
-	t.p99 = all[(uint32_t)(n * 0.99)];
-	free(all);
-	return t;
-}
-
-/* Weights once, a document once, and each sequence's own tokens. */
-static double limit_ms(const struct decode_options *o, double bytes_s)
-{
-	const double documents = o->own_document ? o->n_clients : 1;
-	const double own = o->prompt + o->n_tokens * 3 / 4.0;
-	const double tokens = documents * o->document + (double)o->n_clients * o->n_seqs * own;
-
-	return 1e3 * ((double)o->model->pass_bytes + tokens * (double)o->model->kv_bytes) / bytes_s;
-}
-
-static double worst_first_ms(const struct decode_board *board, uint32_t n_clients)
-{
-	double most = 0;
-
-	for (uint32_t i = 0; i < n_clients; i++)
-		if (board->of[i].first_ms > most)
-			most = board->of[i].first_ms;
-	return most;
-}
-
-static void put(const char *name, const char *metric, double value, const char *unit)
-{
-	bench_print("decode", name, metric, value, unit);
-}
-
-static void report_joins(const struct decode_joins *j, const char *name)
-{
-	put(name, "sessions_joined", j->n, "sessions");
-	if (j->n == 0)
-		return;
-	put(name, "join_session", j->connect_ms / j->n, "ms");
-	put(name, "join_weights", j->weights_ms / j->n, "ms");
-	put(name, "join_weights_most", j->most_weights_ms, "ms");
-	put(name, "join_program", j->program_ms / j->n, "ms");
-	put(name, "join_first_token", j->first_ms / j->n, "ms");
-}
-
-static void report_joined(const struct run *run, const struct decode_options *o, const char *name)
-{
-	const struct times joined = times_of(run->board, o, JOINED);
-
-	put(name, "joined_p50", joined.p50, "ms");
-	put(name, "joined_p99", joined.p99, "ms");
-	report_joins(&run->board->joins, name);
-}
-
-static void report_beside(const struct run *run, const struct decode_options *o, const char *name)
-{
-	const struct times beside = times_of(run->board, o, BESIDE);
-
-	put(name, "beside_p50", beside.p50, "ms");
-	put(name, "beside_p99", beside.p99, "ms");
-	put(name, "beside_document", (double)run->board->beside_ns / 1e6, "ms");
-}
-
-/* Of the first round, in which nobody has them yet. */
-static void report_load(const struct run *run, const struct decode_options *o, const char *name)
-{
-	double most = 0;
-
-	if (o->round > 0 || o->apart)
-		return;
-	for (uint32_t i = 0; i < o->n_clients; i++)
-		if (run->board->of[i].load_ms > most)
-			most = run->board->of[i].load_ms;
-	put(name, "load", most, "ms");
-	put(name, "load_rate", (double)o->model->file_bytes / most / 1e6, "GB/s");
-}
-
-/* It is there from the first round on; several at once tell nothing of one. */
-static void report_document(const struct decode_options *o, double ms, const char *name)
-{
-	if (o->round > 0 || o->own_document)
-		return;
-	put(name, "document", ms, "ms");
-	put(name, "document_rate", 1e3 * o->document / ms, "tokens/s");
-}
-
-static void report(const struct run *run, const struct decode_options *o, double bytes_s)
-{
-	const struct decode_figures *first = &run->board->of[0];
-	const struct times alone = times_of(run->board, o, ALONE);
-	const double limit = limit_ms(o, bytes_s);
-	double read = 0;
-	char name[128];
-
-	snprintf(name, sizeof(name), "%s_%ux%u_d%u%s", o->model->name, o->n_clients, o->n_seqs,
-		 o->document,
-		 o->apart	   ? "_apart"
-		 : o->own_document ? "_private"
-				   : "");
-	for (uint32_t i = 0; i < o->n_clients; i++)
-		read += (double)run->board->of[i].alone.read /
-			(o->n_clients * o->n_seqs * o->n_tokens);
-	report_load(run, o, name);
-	put(name, "token_p50", alone.p50, "ms");
-	put(name, "token_p99", alone.p99, "ms");
-	put(name, "tokens_s", alone.tokens_s, "1/s");
-	if (is_joined(o))
-		report_joined(run, o, name);
-	if (is_joined(o) && options.beside)
-		report_beside(run, o, name);
-	report_document(o, first->document_ms, name);
-	put(name, "first_tokens", worst_first_ms(run->board, o->n_clients), "ms");
-	put(name, "weights_a_token", read / 1e6, "MB");
-	put(name, "daemon_memory", run->daemon_bytes / 1e6, "MB");
-	put(name, "client_memory", run->client_bytes / 1e6, "MB");
-	put(name, "limit", limit, "ms");
-	put(name, "limit_of_time", limit / alone.p50, "");
+	if (decode_is_joined(o) && o->n_layered)
+		decode_layers_run(o, &run->layers_alone);
 }
 
 /* ---- all ------------------------------------------------------------------------------------ */
@@ -449,14 +307,14 @@ static double bytes_s(void)
 static void run_round(const struct bench_daemon *daemon, const struct decode_options *o,
 		      double rate)
 {
-	struct run run = {.daemon = daemon};
+	struct decode_run run = {.daemon = daemon->pid};
 
 	run.board = mmap(NULL, sizeof(*run.board), PROT_READ | PROT_WRITE,
-			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+			 MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (run.board == MAP_FAILED)
 		err(1, "mmap");
 	run_clients(&run, o);
-	report(&run, o, rate);
+	decode_report(&run, o, rate);
 	munmap(run.board, sizeof(*run.board));
 }
 
@@ -499,7 +357,7 @@ int decode_main(int argc, char **argv)
 		return r;
 	decode_model_make(options.shape, options.cache, &model);
 	rate = bytes_s();
-	put(model.name, "rate", rate / 1e9, "GB/s");
+	bench_print("decode", model.name, "rate", rate / 1e9, "GB/s");
 	run_rounds(&model, false, rate);
 	if (options.apart)
 		run_rounds(&model, true, rate);

@@ -14,6 +14,7 @@
 #include <err.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -34,6 +35,8 @@ struct client {
 	uint32_t *prompts[DECODE_SEQS]; /* owned; with the document before them */
 	struct sampler sampler;
 	uint32_t last[DECODE_SEQS], length[DECODE_SEQS];
+	uint32_t first[DECODE_SEQS]; /* what followed the prompts */
+	uint32_t turn_at; /* the length at which the sequences are to begin anew */
 };
 
 static void must(int r, const struct fault *fault)
@@ -227,9 +230,56 @@ static void first_tokens(struct client *cl)
 	choose(cl);
 }
 
-static double token(struct client *cl)
+static void note(struct client *cl, enum slow_kind kind, uint64_t begin_ns)
 {
-	const uint64_t start_ns = bench_now_ns();
+	slow_note(&cl->board->events[cl->number],
+		  &(struct slow_event){begin_ns, bench_now_ns(), kind, cl->number});
+}
+
+/* ---- turns ---------------------------------------------------------------------------------- */
+
+static uint32_t prompt_end(const struct client *cl)
+{
+	return cl->o->document + cl->o->prompt;
+}
+
+/* A process after the other. */
+static void begin_turns(struct client *cl)
+{
+	const uint64_t n = (uint64_t)cl->o->turn * (cl->number + 1) / cl->o->n_clients;
+
+	memcpy(cl->first, cl->last, sizeof(cl->first));
+	cl->turn_at = prompt_end(cl) + (n ? (uint32_t)n : 1);
+}
+
+static void trim(struct client *cl, uint32_t seq)
+{
+	const int r = coppice_seq_trim(cl->seqs[seq].handle, prompt_end(cl), NULL);
+	struct fault fault;
+
+	if (r < 0)
+		must(daemon_fail(cl->forward->daemon, r, "a sequence was not trimmed", &fault),
+		     &fault);
+	cl->length[seq] = prompt_end(cl);
+	cl->last[seq] = cl->first[seq];
+}
+
+/* Whether it is time for it. */
+static bool begin_anew(struct client *cl)
+{
+	if (!cl->o->turn || cl->length[0] < cl->turn_at)
+		return false;
+	for (uint32_t i = 0; i < cl->o->n_seqs; i++)
+		trim(cl, i);
+	cl->turn_at = prompt_end(cl) + cl->o->turn;
+	return true;
+}
+
+/* One of each sequence; true: a turn's first one. */
+static bool token(struct client *cl)
+{
+	const uint64_t begin_ns = bench_now_ns();
+	const bool anew = begin_anew(cl);
 	struct forward_part parts[DECODE_SEQS];
 	struct fault fault;
 
@@ -237,7 +287,26 @@ static double token(struct client *cl)
 		parts[i] = (struct forward_part){&cl->seqs[i], &cl->last[i], cl->length[i]++, 1};
 	must(cl->forward->run(cl->forward, parts, cl->o->n_seqs, true, &fault), &fault);
 	choose(cl);
-	return ms_since(start_ns);
+	if (anew)
+		note(cl, SLOW_ANEW, begin_ns);
+	return anew;
+}
+
+static void add_time(struct decode_times *times, uint64_t begin_ns)
+{
+	if (times->n == DECODE_TIMES)
+		return;
+	times->begin_ns[times->n] = begin_ns;
+	times->ms[times->n++] = (float)ms_since(begin_ns);
+}
+
+/* The same, timed. */
+static void take(struct client *cl, struct decode_times *times)
+{
+	const uint64_t begin_ns = bench_now_ns();
+	const bool anew = token(cl);
+
+	add_time(anew ? &cl->figures->anew : times, begin_ns);
 }
 
 /* ---- a client ------------------------------------------------------------------------------- */
@@ -263,7 +332,7 @@ static void measure(struct client *cl, enum decode_phase phase, uint32_t most,
 	const uint64_t before = weights_read(cl);
 
 	while (times->n < most && !is_over(cl->board, phase))
-		times->ms[times->n++] = (float)token(cl);
+		take(cl, times);
 	times->read = weights_read(cl) - before;
 	arrive(cl);
 	decode_until_over(cl, phase);
@@ -276,7 +345,7 @@ static void measure_joined(struct client *cl)
 	const uint64_t start_ns = bench_now_ns();
 
 	while (times->n < DECODE_TIMES && ms_since(start_ns) < 1e3 * cl->o->seconds)
-		times->ms[times->n++] = (float)token(cl);
+		take(cl, times);
 	measure(cl, DECODE_JOINED, cl->o->seconds ? 0 : cl->o->n_tokens, times);
 }
 
@@ -296,6 +365,16 @@ static void compute_document(struct client *cl, uint32_t which)
 	cl->figures->document_ms = ms_since(start_ns);
 }
 
+/* A whole turn at least, from which on sequences are of all lengths. */
+static void warm(struct client *cl)
+{
+	const uint32_t n = cl->o->n_tokens / 4;
+
+	begin_turns(cl);
+	for (uint32_t i = 0; i < (cl->o->turn > n ? cl->o->turn : n); i++)
+		token(cl);
+}
+
 static void decode(struct client *cl)
 {
 	const uint64_t start_ns = bench_now_ns();
@@ -304,13 +383,13 @@ static void decode(struct client *cl)
 	cl->figures->first_ms = ms_since(start_ns);
 	arrive(cl);
 	await_end(cl, DECODE_FIRST);
-	for (uint32_t i = 0; i < cl->o->n_tokens / 4; i++)
-		token(cl);
+	warm(cl);
 	arrive(cl);
 	decode_until_over(cl, DECODE_WARM);
 	measure(cl, DECODE_ALONE, cl->o->n_tokens, &cl->figures->alone);
 	measure_joined(cl);
 	measure(cl, DECODE_BESIDE, DECODE_TIMES, &cl->figures->beside);
+	measure(cl, DECODE_LAYERS, DECODE_TIMES, &cl->figures->layers);
 }
 
 _Noreturn void decode_client_main(const struct decode_options *o, struct decode_board *board,
@@ -339,10 +418,12 @@ _Noreturn void decode_client_main(const struct decode_options *o, struct decode_
 
 /* ---- who comes and goes --------------------------------------------------------------------- */
 
-static double lap_ms(uint64_t *since_ns)
+/* Since then until now it was this that it did. */
+static double lap_ms(struct client *cl, enum slow_kind kind, uint64_t *since_ns)
 {
 	const uint64_t before_ns = *since_ns;
 
+	note(cl, kind, before_ns);
 	*since_ns = bench_now_ns();
 	return (double)(*since_ns - before_ns) / 1e6;
 }
@@ -358,13 +439,13 @@ static void open_joiner(struct client *cl, struct decode_joins *joins)
 	uint64_t at_ns = bench_now_ns();
 
 	connect_by_daemon(cl, &place);
-	joins->connect_ms += lap_ms(&at_ns);
+	joins->connect_ms += lap_ms(cl, SLOW_SESSION, &at_ns);
 	load_by_daemon(cl);
-	joins->weights_ms += weights_ms = lap_ms(&at_ns);
+	joins->weights_ms += weights_ms = lap_ms(cl, SLOW_WEIGHTS, &at_ns);
 	make_by_daemon(cl);
-	joins->program_ms += lap_ms(&at_ns);
+	joins->program_ms += lap_ms(cl, SLOW_PROGRAM, &at_ns);
 	first_tokens(cl);
-	joins->first_ms += lap_ms(&at_ns);
+	joins->first_ms += lap_ms(cl, SLOW_PROMPT, &at_ns);
 	if (weights_ms > joins->most_weights_ms)
 		joins->most_weights_ms = weights_ms;
 }
@@ -373,11 +454,15 @@ static void join(struct client *cl)
 {
 	const struct decode_options *o = cl->o;
 	const uint64_t start_ns = bench_now_ns();
+	uint64_t at_ns;
 
 	open_joiner(cl, &cl->board->joins);
+	at_ns = bench_now_ns();
 	while (ms_since(start_ns) < o->stay_ms && !is_over(cl->board, DECODE_JOINED))
 		token(cl);
+	(void)lap_ms(cl, SLOW_STAYS, &at_ns);
 	close_all(cl);
+	(void)lap_ms(cl, SLOW_LEAVES, &at_ns);
 	cl->board->joins.n++;
 	while (ms_since(start_ns) < o->every_ms && !is_over(cl->board, DECODE_JOINED))
 		usleep(LOOK_US);
@@ -389,6 +474,7 @@ _Noreturn void decode_joiner_main(const struct decode_options *o, struct decode_
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	one.n_seqs = 1;
+	one.turn = 0;
 	for (uint32_t i = 0; !is_over(board, DECODE_JOINED); i++) {
 		struct client cl = {.o = &one,
 				    .board = board,

@@ -258,6 +258,10 @@ static void count(const struct llama_config *c, struct decode_model *m)
 	const uint64_t layer = c->hidden * (2 * q + 2 * kv + 3 * (uint64_t)c->intermediate);
 
 	m->n_vocab = c->n_vocab;
+	m->n_layers = c->n_layers;
+	m->n_q_heads = c->n_q_heads;
+	m->n_kv_heads = c->n_kv_heads;
+	m->head_dim = c->head_dim;
 	m->pass_bytes = 2 * (layer * c->n_layers + (uint64_t)c->n_vocab * c->hidden);
 	m->kv_bytes = 2 * 2 * kv * c->n_layers;
 }

@@ -16,7 +16,7 @@ struct decode_model {
 	uint64_t file_bytes;
 	uint64_t pass_bytes; /* of weights that a pass reads */
 	uint64_t kv_bytes; /* of a token, in the weights' type */
-	uint32_t n_vocab;
+	uint32_t n_vocab, n_layers, n_q_heads, n_kv_heads, head_dim;
 };
 
 #define DECODE_MODEL_NAMES "tiny, llama-3.2-1b, llama-3.2-3b, llama-3.1-8b"

@@ -13,3 +13,5 @@ target_compile_definitions(schedule_cut_test PRIVATE BENCH_HAVE_KERNELS)
 coppice_test(NAME clocks_test SOURCES unit/clocks_test.c bench/clocks.c
 	LIBS coppice_kernels LABELS unit kernels)
 target_compile_definitions(clocks_test PRIVATE BENCH_HAVE_KERNELS)
+coppice_test(NAME decode_slow_test SOURCES unit/decode_slow_test.c bench/decode_slow.c
+	LIBS coppice_cli LABELS unit)
