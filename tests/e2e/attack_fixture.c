@@ -9,9 +9,12 @@
  */
 #include "attack_fixture.h"
 
+#include "attack_tokens.h"
+#include "attack_watch.h"
 #include "honest.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +23,7 @@
 #include <unistd.h>
 
 #define HONEST_USER 65534
+#define TOKENS_USER 65520
 #define ATTACKER 65533 /* and those below */
 #define ATTACKERS_MAX 4u
 #define ON_TRIES 6000 /* of 5 ms */
@@ -35,6 +39,11 @@
 /* What the C library keeps of what has been freed, and the rest of what an attacker may have. */
 #define SLACK_BYTES (32 * MIB)
 #define HONEST_PAGES 32
+#define TOKENS_PAGES 128 /* of who has the daemon compute tokens */
+#define TOKENS_PROMPT_BYTES 4096
+#define NEIGHBOURS_MAX 4u
+#define JOIN_PAUSE_MS 20
+#define WATCHDOG_US "300000" /* where it is watched: fed every 100 ms */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define MEMORY_IS_TOLD false /* what is freed is kept for a while */
@@ -47,14 +56,25 @@ struct figures {
 	uint64_t join_ns; /* root's */
 };
 
+struct neighbour {
+	other_life *life;
+	struct watched watched;
+};
+
 struct attack_fixture {
 	struct harness *h;
 	struct other honest;
+	struct other tokens; /* where the daemon holds weights, and times are asked for */
+	bool has_tokens;
 	struct client watch; /* root's */
+	struct neighbour neighbours[NEIGHBOURS_MAX]; /* by the first that have been measured */
 	unsigned n_fds;
 	uint64_t n_bytes;
 	char tier[96]; /* the flag */
 };
+
+/* The group's: children know it. NULL: nobody asks. */
+static struct watch *times;
 
 /* ---- the honest client ---- */
 
@@ -75,6 +95,15 @@ static uint64_t control_ns(struct client *c)
 	return now_ns() - start;
 }
 
+static void watched_step(struct honest *honest)
+{
+	uint64_t start = now_ns();
+
+	honest_step(honest);
+	if (times)
+		watch_add(times, WATCH_STEPS, now_ns() - start);
+}
+
 static struct figures window(struct honest *honest, struct client *c)
 {
 	uint64_t end = now_ns() + WINDOW_NS, took;
@@ -83,8 +112,10 @@ static struct figures window(struct honest *honest, struct client *c)
 	honest->longest_ns = 0;
 	do {
 		for (int i = 0; i < STEPS_AN_ANSWER; i++)
-			honest_step(honest);
+			watched_step(honest);
 		took = control_ns(c);
+		if (times)
+			watch_add(times, WATCH_CONTROL, took);
 		f.control_ns = took > f.control_ns ? took : f.control_ns;
 	} while (now_ns() < end);
 	f.step_ns = honest->longest_ns;
@@ -97,13 +128,20 @@ static int live_honestly(const struct harness *h, int said)
 	struct honest honest;
 
 	honest_start(&honest, h->socket, 1);
+	if (times)
+		attack_is_on(said);
 	while (attack_goes_on()) {
 		struct figures f = window(&honest, &c);
 
-		if (write(said, &f, sizeof(f)) != sizeof(f))
+		if (!times && write(said, &f, sizeof(f)) != sizeof(f))
 			return 1;
 	}
 	return 0;
+}
+
+static int live_on_tokens(const struct harness *h, int said)
+{
+	return attack_tokens(h, times, said);
 }
 
 int attack_neighbour(const struct harness *h, int said)
@@ -187,29 +225,46 @@ static bool is_on(struct attack_fixture *a, const struct attack *attack)
 	return !attack->is_on || attack->is_on(&a->watch);
 }
 
-static struct figures measure_beside(struct attack_fixture *a, const struct attack *attack)
+static unsigned n_users_of(const struct attack *attack)
 {
-	unsigned n_users = attack->n_users ? attack->n_users : 1;
-	uint32_t prompt_mib = attack->prompt_mib ? attack->prompt_mib : ATTACK_PROMPT_MIB;
-	struct other others[ATTACKERS_MAX];
-	struct figures f;
+	return attack->n_users ? attack->n_users : 1;
+}
 
-	for (unsigned i = 0; i < n_users; i++)
+static void others_start(struct attack_fixture *a, const struct attack *attack,
+			 struct other others[ATTACKERS_MAX])
+{
+	for (unsigned i = 0; i < n_users_of(attack); i++)
 		others[i] = other_start(a->h, ATTACKER - i, attack->life);
-	for (unsigned i = 0; i < n_users; i++)
+	for (unsigned i = 0; i < n_users_of(attack); i++)
 		(void)other_ready(&others[i]);
 	for (int i = 0; i < ON_TRIES && !is_on(a, attack); i++)
 		sleep_ms(5);
 	assert_true(is_on(a, attack));
-	f = measure(a);
-	f.join_ns = join_ns(a->h);
+}
+
+static void others_end(struct attack_fixture *a, const struct attack *attack,
+		       struct other others[ATTACKERS_MAX])
+{
+	uint32_t prompt_mib = attack->prompt_mib ? attack->prompt_mib : ATTACK_PROMPT_MIB;
+
 	if (attack->beside)
 		attack->beside(a->h, &a->watch);
 	if (MEMORY_IS_TOLD)
 		assert_true(process_bytes(a->h->pid) <
 			    a->n_bytes + 2 * prompt_mib * MIB + 6 * 64 * MIB + SLACK_BYTES);
-	for (unsigned i = 0; i < n_users; i++)
+	for (unsigned i = 0; i < n_users_of(attack); i++)
 		other_kill(&others[i]);
+}
+
+static struct figures measure_beside(struct attack_fixture *a, const struct attack *attack)
+{
+	struct other others[ATTACKERS_MAX];
+	struct figures f;
+
+	others_start(a, attack, others);
+	f = measure(a);
+	f.join_ns = join_ns(a->h);
+	others_end(a, attack, others);
 	return f;
 }
 
@@ -222,17 +277,20 @@ static const Coppice__StatusReply *status_of(struct client *c)
 	return client_verb(c, status, &status)->status;
 }
 
-/* The honest client's two sessions and this one. */
+/* The honest client's two sessions and this one, and that of who has tokens computed. */
 static bool is_as_before(struct attack_fixture *a)
 {
 	Coppice__Evict evict = COPPICE__EVICT__INIT;
 	const Coppice__StatusReply *now;
+	unsigned n = a->has_tokens ? 1 : 0;
 
 	assert_int_equal(client_verb(&a->watch, evict, &evict)->code, 0);
 	now = status_of(&a->watch);
-	return now->n_sessions == 3 && now->n_seqs <= 1 && now->n_pages <= HONEST_PAGES &&
-	       now->prompt_bytes <= sizeof(uint32_t) && now->n_pins == 0 &&
-	       now->device_arena_bytes == 0 && now->tier_journal_bytes <= now->tier_journal_max &&
+	return now->n_sessions == 3 + n && now->n_seqs <= 1 + n &&
+	       now->n_pages <= HONEST_PAGES + n * TOKENS_PAGES &&
+	       now->prompt_bytes <= sizeof(uint32_t) + n * TOKENS_PROMPT_BYTES &&
+	       now->n_pins == 0 && now->device_arena_bytes == 0 &&
+	       now->tier_journal_bytes <= now->tier_journal_max &&
 	       process_descriptors(a->h->pid) == a->n_fds &&
 	       (!MEMORY_IS_TOLD || process_bytes(a->h->pid) <= a->n_bytes + SLACK_BYTES);
 }
@@ -300,14 +358,75 @@ static void withstand(struct attack_fixture *a, const struct attack *neighbour,
 	assert_false(harness_log_has(a->h, "has not moved"));
 }
 
-void assert_withstood(void **state, other_life *neighbour, other_life *attack)
+/* ---- the table ---- */
+
+static double mib_beyond(const struct attack_fixture *a)
 {
-	withstand(*state, &(struct attack){.life = neighbour}, &(struct attack){.life = attack});
+	return ((double)process_bytes(a->h->pid) - (double)a->n_bytes) / (double)MIB;
 }
 
-void assert_attack_withstood(void **state, const struct attack *attack)
+static void watch_for_a_while(struct attack_fixture *a, struct watched *f)
 {
-	withstand(*state, &(struct attack){.life = attack_neighbour}, attack);
+	uint64_t end = now_ns() + (uint64_t)(watch_seconds() * 1e9);
+
+	watch_place(WATCH_VICTIMS);
+	watch_begin(times);
+	do {
+		watch_add(times, WATCH_JOINS, join_once_ns(a->h));
+		f->most_mib = fmax(f->most_mib, mib_beyond(a));
+		sleep_ms(JOIN_PAUSE_MS);
+	} while (now_ns() < end);
+	watch_end(times, f);
+	watch_place(WATCH_OTHERS);
+}
+
+static struct watched watch_beside(struct attack_fixture *a, const struct attack *attack)
+{
+	struct other others[ATTACKERS_MAX];
+	struct watched f = {0};
+	uint64_t end;
+
+	others_start(a, attack, others);
+	watch_for_a_while(a, &f);
+	others_end(a, attack, others);
+	end = now_ns();
+	assert_as_before(a);
+	f.settled_ms = (double)(now_ns() - end) / 1e6;
+	f.left_mib = mib_beyond(a);
+	return f;
+}
+
+/* Once a group. */
+static const struct watched *watch_neighbour(struct attack_fixture *a, const struct attack *who)
+{
+	struct neighbour *n = a->neighbours;
+
+	while (n->life && n->life != who->life)
+		n++;
+	assert_true(n < a->neighbours + NEIGHBOURS_MAX);
+	if (!n->life) {
+		*n = (struct neighbour){who->life, watch_beside(a, who)};
+		watch_print(who->name, &n->watched, NULL);
+	}
+	return &n->watched;
+}
+
+static void watch_attack(struct attack_fixture *a, const struct attack *neighbour,
+			 const struct attack *attack, const char *name)
+{
+	const struct watched *beside = watch_neighbour(a, neighbour);
+	struct watched f = watch_beside(a, attack);
+
+	watch_print(name, &f, beside);
+}
+
+void attack_withstand(void **state, const struct attack *neighbour, const struct attack *attack,
+		      const char *name)
+{
+	if (times)
+		watch_attack(*state, neighbour, attack, name);
+	else
+		withstand(*state, neighbour, attack);
 }
 
 /* ---- the group ---- */
@@ -325,6 +444,53 @@ static void tier_remove(const struct harness *h)
 	unlink(path);
 }
 
+/* Several devices hold no weights. */
+static bool holds_weights(const struct harness *h)
+{
+	for (int i = 0; i < HARNESS_FLAGS && h->flags[i]; i++)
+		if (!strncmp(h->flags[i], "--devices=", 10))
+			return false;
+	return true;
+}
+
+static void victims_start(struct attack_fixture *a)
+{
+	a->honest = other_start(a->h, HONEST_USER, live_honestly);
+	if (!times) {
+		next_window(a);
+		return;
+	}
+	(void)other_ready(&a->honest);
+	a->has_tokens = holds_weights(a->h);
+	if (!a->has_tokens)
+		return;
+	a->tokens = other_start(a->h, TOKENS_USER, live_on_tokens);
+	(void)other_ready(&a->tokens);
+}
+
+/* What nobody's neighbour costs. */
+static void watch_alone(struct attack_fixture *a)
+{
+	struct watched f = {0};
+
+	watch_print_head();
+	watch_for_a_while(a, &f);
+	watch_print("nobody", &f, NULL);
+}
+
+static void place(enum watch_place where)
+{
+	if (times)
+		watch_place(where);
+}
+
+static void ask_for_times(struct harness *h)
+{
+	times = watch_seconds() > 0 ? watch_new() : NULL;
+	h->watchdog_us = times ? WATCHDOG_US : "6000000";
+	h->notify_path = times ? watch_notify_path(times) : NULL;
+}
+
 int attack_setup_with(void **state, const char *const *flags, unsigned n)
 {
 	struct attack_fixture *a = calloc(1, sizeof(*a));
@@ -335,13 +501,17 @@ int attack_setup_with(void **state, const char *const *flags, unsigned n)
 	tier_flag(a->h, a->tier, sizeof(a->tier));
 	for (unsigned i = 0; i < n; i++)
 		a->h->flags[i] = strcmp(flags[i], "TIER") ? flags[i] : a->tier;
-	a->h->watchdog_us = "6000000";
+	ask_for_times(a->h);
+	place(WATCH_DAEMON);
 	harness_start(a->h);
+	place(WATCH_VICTIMS);
 	a->watch = client_open(a->h);
-	a->honest = other_start(a->h, HONEST_USER, live_honestly);
-	next_window(a);
+	victims_start(a);
+	place(WATCH_OTHERS);
 	a->n_fds = process_descriptors(a->h->pid);
 	a->n_bytes = process_bytes(a->h->pid);
+	if (times)
+		watch_alone(a);
 	*state = a;
 	return 0;
 }
@@ -362,8 +532,12 @@ int attack_teardown(void **state)
 	int status;
 
 	other_kill(&a->honest);
+	if (a->has_tokens)
+		other_kill(&a->tokens);
 	client_close(&a->watch);
 	status = harness_stop(a->h, SIGTERM);
+	watch_free(times);
+	times = NULL;
 	tier_remove(a->h);
 	harness_free(a->h);
 	free(a);

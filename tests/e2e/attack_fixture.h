@@ -24,20 +24,31 @@ void attack_is_on(int said);
 bool attack_goes_on(void);
 /* Who decodes, and does nothing else. */
 int attack_neighbour(const struct harness *h, int said);
-/* While an attacker lives so, the honest client has right answers, in about the time as beside that
- * neighbour, root joins and is answered, the scheduler moves, and the daemon's memory stays within
- * its keys; when it has been killed, all is as before. */
-void assert_withstood(void **state, other_life *neighbour, other_life *attack);
 
 struct attack {
 	other_life *life;
+	const char *name; /* a neighbour's */
 	unsigned n_users; /* that live so, each another; 0: one */
 	uint32_t prompt_mib; /* domain_prompt_bytes; 0: ATTACK_PROMPT_MIB */
 	bool (*is_on)(struct client *root); /* NULL: once they say so */
 	/* What else has to be so while it is on, for root; NULL: nothing. */
 	void (*beside)(const struct harness *h, struct client *root);
 };
-/* The same of more of them, beside an honest neighbour who decodes. */
-void assert_attack_withstood(void **state, const struct attack *attack);
+
+/* While an attacker lives so, the honest client has right answers, in about the time as beside that
+ * neighbour, root joins and is answered, the scheduler moves, and the daemon's memory stays within
+ * its keys; when it has been killed, all is as before. With ATTACK_SECONDS times are printed and
+ * not asserted (attack_watch.h). */
+#define assert_withstood(state, honest, hostile) \
+	attack_withstand(state, &(const struct attack){.life = (honest), .name = #honest}, \
+			 &(const struct attack){.life = (hostile)}, __func__)
+/* The same of a struct attack *, beside an honest neighbour who decodes. */
+#define assert_attack_withstood(state, ...) \
+	attack_withstand(state, \
+			 &(const struct attack){.life = attack_neighbour, \
+						.name = "attack_neighbour"}, \
+			 (__VA_ARGS__), __func__)
+void attack_withstand(void **state, const struct attack *neighbour, const struct attack *attack,
+		      const char *name);
 
 #endif

@@ -16,8 +16,6 @@
 #define WRITERS 3
 #define PROMPT_TOKENS 512u
 
-struct decode_service service; /* the fixture's: the attackers' is the harness's own */
-
 /* So many tokens, without waiting for any. */
 static uint64_t submit(struct decode_client *client, struct coppice_seq *seq, uint32_t n)
 {

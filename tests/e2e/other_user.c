@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ struct other other_start(const struct harness *h, uid_t uid, other_life *life)
 		if (!become_user(uid))
 			_exit(99);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		setenv("CMOCKA_TEST_ABORT", "1", 1); /* a failure ends it: it runs no tests */
 		_exit(life(h, pipe_fds[1]));
 	}
 	close(pipe_fds[1]);
