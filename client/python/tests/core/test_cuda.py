@@ -87,6 +87,20 @@ def test_arrays_outlive_the_connection(gpu: str) -> None:
     assert scene.q.float().sum().item() == 2 * scene.q.numel()
 
 
+def test_an_array_by_its_interface(gpu: str) -> None:
+    """As cupy and numba take it; torch too, where there is nothing else to take."""
+    with coppice.connect(gpu) as connection, connection.arena(1 << 16, memory="device") as arena:
+        tensor = arena.tensor((2, 3))
+
+        class Interface:
+            __cuda_array_interface__ = tensor.__cuda_array_interface__
+
+        array = torch.as_tensor(Interface(), device="cuda")
+        assert array.data_ptr() == tensor.address
+        array[1, 2] = 5
+        assert torch.from_dlpack(tensor)[1, 2].item() == 5
+
+
 def test_a_graph_of_steps(gpu: str) -> None:
     with coppice.connect(gpu) as connection:
         scene = Scene(connection, 3)
