@@ -151,7 +151,7 @@ struct abi_decode_seq {
 };
 static_assert(sizeof(struct abi_decode_seq) == 16, "decode layout");
 
-#define ABI_DECODE_DRAFT_MAX 64u /* tokens of a sequence: they go in one pass */
+#define ABI_DECODE_DRAFT_MAX 64u /* tokens of a sequence */
 
 struct abi_row {
 	float lse; /* natural log of the sum of exp(logit) */

@@ -68,7 +68,8 @@ struct backend_program_ops {
 	/* A run of so many rows takes as long as one of these, which are as many or more. */
 	uint32_t (*rows_as)(uint32_t n_rows);
 	/* run computes, and returns when it has: whoever has others to look after asks for little
-	 * at a time. Others begin what completed tells the end of. */
+	 * at a time, and gets that, also of a layer's attention. Others begin what completed tells
+	 * the end of. */
 	bool holds;
 	uint64_t weights_grain; /* their memory is given in multiples of it, a power of two */
 	/* Memory for weights, that nothing else is taken from: bytes, aligned to PROGRAM_ALIGN;

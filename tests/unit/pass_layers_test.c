@@ -114,6 +114,29 @@ static void the_attention_of_a_layer_is_no_longer_than_a_batch(void **state)
 	school_free(s);
 }
 
+/* It is cut where the backend gets as little of it at a time as is asked for. */
+static void the_attention_of_a_layer_that_is_cut_takes_what_a_pass_may(void **state)
+{
+	struct school *s = school_new(0);
+	struct pupil *p;
+
+	(void)state;
+	s->program.holds = true;
+	world.n_places = 10000;
+	world.fixed_ns = s->h.config.max_token_ms * MS;
+	school_start(s);
+	p = join(s, 1, 0, 1);
+	ask(p, MAX_ROWS);
+	go_till_all_have(s);
+	p->c.session->models[p->c.model - 1]->pair_ns = 1 * MS / MAX_ROWS;
+	world.longest_attend_ns = 0;
+	ask(p, MAX_ROWS);
+	go_till_all_have(s);
+	assert_true(world.longest_attend_ns > MAX_ROWS * MS);
+	assert_true(world.longest_segment_ns <= 10 * MS);
+	school_free(s);
+}
+
 static void a_pass_is_whole_while_nobody_computes_layers(void **state)
 {
 	struct school *s = school_of_layers(1);
@@ -329,6 +352,7 @@ int main(void)
 		cmocka_unit_test(a_backend_that_holds_the_thread_has_it_for_some_milliseconds),
 		cmocka_unit_test(a_segment_that_is_no_part_of_its_pass_is_gone_on_from),
 		cmocka_unit_test(the_attention_of_a_layer_is_no_longer_than_a_batch),
+		cmocka_unit_test(the_attention_of_a_layer_that_is_cut_takes_what_a_pass_may),
 		cmocka_unit_test(a_pass_is_whole_while_nobody_computes_layers),
 		cmocka_unit_test(who_asks_for_nothing_computes_no_layers),
 		cmocka_unit_test(a_pass_is_charged_as_it_runs),

@@ -448,13 +448,12 @@ struct limits {
 };
 
 /* What daemon/README.md says: the weights once, four times and a quarter the longer of them and the
- * budget; and what comes first of decode and of prompts, whatever it takes. */
+ * budget; and a row of decode and one of a prompt, whatever they take. */
 static double most_ns(const struct limits *of)
 {
 	double longer_ns = of->budget_ms * MS > of->fixed_ns ? of->budget_ms * MS : of->fixed_ns;
-	uint32_t n_first = of->drafts ? ABI_DECODE_DRAFT_MAX : 1;
 
-	return of->fixed_ns + 4.25 * longer_ns + 2 * n_first * of->row_ns;
+	return of->fixed_ns + 4.25 * longer_ns + 2 * of->row_ns;
 }
 
 /* Decode and prompts of several users, of more than any pass takes, and drafts. */

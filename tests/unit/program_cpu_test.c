@@ -279,6 +279,51 @@ static void test_drafts_are_turned_by_their_depth_and_see_their_path_alone(void 
 	}
 }
 
+#define N_TREE 40u
+
+/* A tree of tokens that goes in parts of any size, each in a run of its own: as if it were one. */
+static void compare_parts(struct program_model *m, const uint32_t *parents,
+			  struct oracle_random *random)
+{
+	struct machine machine;
+	struct machine_result before, all, part;
+	uint32_t done = 0, n;
+
+	machine_init(&machine, m, 1 + oracle_below(random, 2));
+	machine_run(&machine, &(struct machine_part){0, BEFORE, NULL, 0}, 1, 0, &before);
+	machine_run(&machine, &(struct machine_part){0, N_TREE, parents, 0}, 1, 0, &all);
+	machine.seqs[0].n_tokens = BEFORE;
+	for (; done < N_TREE; done += n) {
+		n = 1 + oracle_below(random, N_TREE - done);
+		machine_run(&machine, &(struct machine_part){0, n, parents, done}, 1,
+			    segment_random(random), &part);
+		compare(&m->p, &part, 0, &all, done, n);
+		machine_result_done(&part);
+	}
+	machine_result_done(&before);
+	machine_result_done(&all);
+	machine_done(&machine);
+}
+
+static void test_bits_do_not_depend_on_the_parts_of_a_draft(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	uint32_t parents[N_TREE];
+
+	(void)state;
+	for (uint32_t round = 0; round < 10; round++) {
+		struct model_want want = model_want_random(&random);
+		struct program_model *m = model_new(&want, &random);
+
+		for (uint32_t i = 0; i < N_TREE; i++)
+			parents[i] = i == 0 || oracle_below(&random, 4) == 0
+					     ? WORK_NONE
+					     : oracle_below(&random, i);
+		compare_parts(m, parents, &random);
+		model_free(m);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -286,6 +331,7 @@ int main(void)
 		cmocka_unit_test(
 			test_bits_depend_neither_on_company_nor_chunks_nor_segments_nor_threads),
 		cmocka_unit_test(test_drafts_are_turned_by_their_depth_and_see_their_path_alone),
+		cmocka_unit_test(test_bits_do_not_depend_on_the_parts_of_a_draft),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

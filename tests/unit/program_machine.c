@@ -161,13 +161,15 @@ static void add_part(struct machine *machine, struct job *job, struct machine_pa
 	job->queries[i] = (struct work_query){.node = i,
 					      .pos = first,
 					      .n_rows = part.n,
-					      .parents = part.parents};
+					      .parents = part.parents,
+					      .n_before = part.n_before};
 	job->io[i].slots = job->slots + job->n_slots;
 	job->io[i].n_slots = cut(machine, seq, first, end, job->slots + job->n_slots);
 	job->n_slots += job->io[i].n_slots;
 	job->tree.n_nodes++;
 	for (uint32_t token = 0; token < part.n; token++)
-		add_row(machine, job, seq, first + token, position_of(first, token, part.parents));
+		add_row(machine, job, seq, first + token,
+			position_of(first - part.n_before, part.n_before + token, part.parents));
 	seq->n_tokens = end;
 }
 

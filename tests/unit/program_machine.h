@@ -33,10 +33,12 @@ struct machine {
 	uint32_t replan_at; /* so many segments; then it has a tile more. 0: never */
 };
 
-/* The next n tokens of a sequence; with parents [n] a draft tree, which is as work.h has it. */
+/* The next n tokens of a sequence; with parents [n_before + n] a draft tree, which is as work.h has
+ * it, and whose first n_before tokens came before. */
 struct machine_part {
 	uint32_t seq, n;
 	const uint32_t *parents;
+	uint32_t n_before;
 };
 
 /* Of every row of a run, in order of the parts. */

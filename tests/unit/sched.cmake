@@ -31,7 +31,7 @@ foreach(unit pass_plans pass_foresee)
 		LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 endforeach()
 
-foreach(unit pass_layers pass_requests)
+foreach(unit pass_layers pass_draft pass_requests)
 	coppice_test(NAME ${unit}_test
 		SOURCES unit/${unit}_test.c unit/school.c unit/school_layers.c
 		LIBS unit_fixtures coppice_daemon LABELS unit)

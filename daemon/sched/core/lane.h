@@ -59,6 +59,7 @@ enum step_kind { STEP_DECODE, STEP_PREFILL, STEP_CUT, STEP_STREAMED, STEP_TOKENS
 struct step_part {
 	struct sched_seq *seq;
 	uint32_t n_new;
+	uint32_t first_row; /* of a program's draft: so many of its rows were in passes before */
 	uint32_t n_seen; /* tokens that its last row sees; 0: it only appends */
 	uint32_t arena_in, arena_out;
 	struct backend_io io;

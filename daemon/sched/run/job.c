@@ -160,6 +160,39 @@ int job_add(const struct sched_core *core, struct batch_job *job, struct sched_l
 	return 0;
 }
 
+/* Where the part's rows lie, of all that are live: slots is set once all parts are there. */
+static int cut_slots(struct batch_job *job, const struct step_part *part,
+		     const struct store_slice *slots, struct backend_io *io)
+{
+	uint32_t first = part->first_row, count = part->n_new, n = job->n_cut;
+
+	for (; count > 0; slots++) {
+		struct store_slice cut = slice_cut(slots, &first, &count);
+
+		if (cut.count == 0)
+			continue;
+		if (GROW(job->cut, job->cut_room, n + 1) < 0)
+			return -ENOMEM;
+		job->cut[n++] = (struct work_slice){cut.page, cut.first, cut.count};
+	}
+	io->slots = NULL;
+	io->n_slots = n - job->n_cut;
+	job->n_cut = n;
+	return 0;
+}
+
+static void set_cut_slots(struct batch_job *job)
+{
+	const struct work_slice *at = job->cut;
+
+	for (uint32_t i = 0; i < job->n_parts && job->n_cut; i++) {
+		if (job->io[i].slots)
+			continue;
+		job->io[i].slots = at;
+		at += job->io[i].n_slots;
+	}
+}
+
 static int add_part(struct batch_job *job, const struct step_part *part)
 {
 	const struct sched_seq *seq = part->seq;
@@ -174,7 +207,7 @@ static int add_part(struct batch_job *job, const struct step_part *part)
 	job->queries[i] = (struct plan_query){
 		.handle = seq->handle,
 		.path_version = view.path_version,
-		.n_tokens = view.n_tokens,
+		.n_tokens = view.n_tokens + part->first_row,
 		.n_new = part->n_new,
 		.n_last = part->n_new == 1 && !seq->parents ? view.n_last + 1 : 0,
 	};
@@ -182,12 +215,12 @@ static int add_part(struct batch_job *job, const struct step_part *part)
 	job->io[i].slots = (const struct work_slice *)view.slots;
 	job->io[i].n_slots = view.n_slots;
 	job->n_parts++;
-	return 0;
+	return part->n_new < view.n_live ? cut_slots(job, part, view.slots, &job->io[i]) : 0;
 }
 
 static int collect_parts(struct batch_job *job)
 {
-	job->n_parts = job->n_walked = job->n_absent = 0;
+	job->n_parts = job->n_walked = job->n_absent = job->n_cut = 0;
 	for (uint32_t i = 0; i < job->n_lanes; i++) {
 		const struct step *step = &job->lanes[i]->step;
 
@@ -195,6 +228,7 @@ static int collect_parts(struct batch_job *job)
 			if (step->parts[j].n_new && add_part(job, &step->parts[j]) < 0)
 				return -ENOMEM;
 	}
+	set_cut_slots(job);
 	return 0;
 }
 
@@ -424,5 +458,6 @@ void job_done(struct batch_job *job)
 	free(job->queries);
 	free(job->io);
 	free(job->since);
+	free(job->cut);
 	free(job->absent);
 }

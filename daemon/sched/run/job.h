@@ -32,11 +32,13 @@ struct batch_job {
 	struct plan_query *queries;
 	struct backend_io *io;
 	struct backend_io *since; /* slots of a token that came meanwhile */
+	struct work_slice *cut; /* where rows of drafts lie whose others are in other jobs */
 	uint64_t paths; /* run/fit.c: number of its paths */
 	bool weighed; /* something of it was */
 	uint32_t n_lanes, n_parts;
 	uint32_t n_walked; /* nodes of paths, for a plan that was made now */
-	uint32_t lanes_room, parts_room, queries_room, io_room, since_room;
+	uint32_t n_cut;
+	uint32_t lanes_room, parts_room, queries_room, io_room, since_room, cut_room;
 	struct plan *plan; /* borrowed from the cache while the batch is under way; NULL: none */
 	/* Of a program: rows of sequences that no step brings may take so much, where a kept plan
 	 * has them; 0: there are none. */

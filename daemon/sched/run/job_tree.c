@@ -208,8 +208,10 @@ void tree_lend(struct plan *plan)
 /* The part's rows; or of them the last, as if it came alone. */
 static struct part_rows rows_of(const struct step_part *part, bool last)
 {
-	return last ? (struct part_rows){part, part->n_new - 1, 1}
-		    : (struct part_rows){part, 0, part->n_new};
+	uint32_t row = part->first_row;
+
+	return last ? (struct part_rows){part, row + part->n_new - 1, 1}
+		    : (struct part_rows){part, row, part->n_new};
 }
 
 static int make_tree(struct plans *p, struct plan *plan, const struct batch_job *job, bool last)
@@ -229,7 +231,7 @@ static int make_tree(struct plans *p, struct plan *plan, const struct batch_job 
 		if (add_query(p, plan, &rows) < 0)
 			return -ENOMEM;
 		*planned = job->queries[i];
-		planned->n_tokens += rows.row;
+		planned->n_tokens += rows.row - job->parts[i]->first_row;
 		planned->n_new = rows.n_rows;
 	}
 	tree_lend(plan);

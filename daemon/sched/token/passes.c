@@ -316,7 +316,19 @@ static bool pass_is_resident(const struct passes *p)
 	return true;
 }
 
-/* Its rows go, as if they had never been live: who still has his path waits for the next pass. */
+/* Its rows go, those of a draft that passes before had, too. */
+static void part_give_back(struct passes *p, struct sched_lane *lane, uint32_t index)
+{
+	struct step_part *part = &lane->step.parts[index];
+
+	store_seq_void(part->seq->store, p->core->now_ns);
+	seq_clear_extension(part->seq);
+	part->n_new = 0;
+	if (lane->decode.parents)
+		lane->decode.parts[index].n_done = 0;
+}
+
+/* As if its rows had never been live: who still has his path waits for the next pass. */
 static void lane_give_back(struct passes *p, struct sched_lane *lane)
 {
 	uint32_t absent = room_absent_part(lane);
@@ -328,11 +340,8 @@ static void lane_give_back(struct passes *p, struct sched_lane *lane)
 	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
 		struct step_part *part = &lane->step.parts[i];
 
-		if (part->n_new) {
-			store_seq_void(part->seq->store, p->core->now_ns);
-			seq_clear_extension(part->seq);
-		}
-		part->n_new = 0;
+		if (part->n_new)
+			part_give_back(p, lane, i);
 	}
 	step_move(&p->core->steps, lane, STEP_AWAITING_PASS);
 }
@@ -351,11 +360,14 @@ static void go_on(struct passes *p)
 	pass_end(p);
 }
 
-/* What it has published stays. */
+/* What it has published stays, and drafts that are whole. */
 static void lane_cancel(struct passes *p, struct sched_lane *lane)
 {
 	struct outcome outcome = outcome_bad(-ECANCELED, ABI_CANCELLED, 0);
 
+	for (uint32_t i = 0; i < lane->step.n_parts; i++)
+		if (lane->step.parts[i].seq->draft && !lane->step.parts[i].seq->computed)
+			part_give_back(p, lane, i);
 	outcome.value = decode_tokens_done(lane);
 	step_move(&p->core->steps, lane, STEP_FREE);
 	complete_entry(p->core, lane, &outcome);
@@ -413,12 +425,12 @@ bool passes_begin(struct passes *p)
 static int part_publish(struct passes *p, struct sched_lane *lane, uint32_t index)
 {
 	struct step_part *step = &lane->step.parts[index];
+	struct decode_part *part = &lane->decode.parts[index];
 	int r = 0;
 
 	if (step->n_new == 0)
 		return 0;
 	store_seq_progress(step->seq->store, p->core->now_ns);
-	step->seq->computed = step->seq->draft;
 	if (!step->seq->draft)
 		r = store_seq_publish(step->seq->store, p->core->now_ns);
 	if (r < 0)
@@ -427,7 +439,8 @@ static int part_publish(struct passes *p, struct sched_lane *lane, uint32_t inde
 		seq_clear_extension(step->seq);
 		lane->session->tokens_computed += step->n_new;
 	}
-	lane->decode.parts[index].n_done += step->n_new;
+	part->n_done += step->n_new;
+	step->seq->computed = step->seq->draft && part->n_done == part->n_new;
 	step->n_new = 0;
 	return 0;
 }

@@ -127,12 +127,12 @@ static uint32_t n_unwanted(const struct asked *a)
 }
 
 /* How many rows of it the attention of one layer has time for: devices do not cut it, and it takes
- * no longer than a batch may; but for the first rows of a pass (rows_for). */
+ * no longer than a batch may; but for the first row of a pass (rows_for). */
 static double attended_in_time(const struct room *room, const struct asked *a)
 {
 	double left_ns = room->layer_ns - room->attend_ns, each_ns = layer_ns(room, a);
 
-	if (each_ns <= 0)
+	if (each_ns <= 0 || room->program->holds)
 		return room->rows;
 	return left_ns > 0 ? left_ns / each_ns : 0;
 }
@@ -216,8 +216,8 @@ static uint32_t most_rows(const struct room *room, const struct asked *a, uint32
 	return rows_in(room, a, room->ns + longer_ns, min_u32(n, room->alone_rows - room->n_taken));
 }
 
-/* Of the part's left tokens as many as there is room for, of the first of all at least one; of a
- * draft all or none. */
+/* Of the part's left tokens as many as there is room for, of the first of all at least one; of
+ * another draft all or none. */
 static uint32_t rows_for(const struct room *room, const struct asked *a)
 {
 	uint32_t n_left = a->n_left, n = most_rows(room, a, n_left);
@@ -225,11 +225,10 @@ static uint32_t rows_for(const struct room *room, const struct asked *a)
 
 	if (n > 0 && n < n_left)
 		n = whole(room, a, n);
-	if (a->lane->decode.parents)
-		return (n == n_left || is_first) && n_left <= room->rows ? n_left : 0;
 	if (n == 0 && n_left > 0 && is_first)
 		n = 1;
-	return n < room->rows ? n : room->rows;
+	n = min_u32(n, room->rows);
+	return n < n_left && a->lane->decode.parents && !is_first ? 0 : n;
 }
 
 /* Returns how long they take. */
@@ -266,6 +265,22 @@ static int part_draft(const struct sched_lane *lane, uint32_t part)
 	return 0;
 }
 
+/* The part's next n rows are to be live. A draft is so as a whole, from its first rows on. */
+static int part_live(struct passes *p, const struct sched_lane *lane, uint32_t part, uint32_t n)
+{
+	const struct decode_part *d = &lane->decode.parts[part];
+	struct store_seq *store = lane->step.parts[part].seq->store;
+	const uint32_t *ids = lane->decode.ids + d->first_id + d->n_done;
+	int r;
+
+	if (!lane->decode.parents)
+		return store_seq_extend(store, ids, n, false, p->core->now_ns);
+	if (d->n_done > 0)
+		return 0;
+	r = store_seq_extend(store, ids, d->n_new, true, p->core->now_ns);
+	return r < 0 ? r : part_draft(lane, part);
+}
+
 /* The part's next rows are live from now on. */
 static int part_extend(struct passes *p, struct sched_lane *lane, uint32_t part, struct room *room)
 {
@@ -274,18 +289,13 @@ static int part_extend(struct passes *p, struct sched_lane *lane, uint32_t part,
 	const struct asked asked = {lane, part, store_seq_n_tokens(step->seq->store),
 				    d->n_new - d->n_done};
 	uint32_t n = rows_for(room, &asked);
-	bool draft = lane->decode.parents;
-	int r = 0;
+	int r = n > 0 ? part_live(p, lane, part, n) : 0;
 
-	if (n > 0)
-		r = store_seq_extend(step->seq->store, lane->decode.ids + d->first_id + d->n_done,
-				     n, draft, p->core->now_ns);
-	if (n > 0 && r == 0 && draft)
-		r = part_draft(lane, part);
 	if (r < 0)
 		return r;
 	step->n_new = n;
-	step->n_seen = store_seq_n_tokens(step->seq->store) + n;
+	step->first_row = lane->decode.parents ? d->n_done : 0;
+	step->n_seen = store_seq_n_tokens(step->seq->store) + step->first_row + n;
 	if (n > 0)
 		lane->step.alone_ns += room_take(room, &asked, n);
 	return 0;

@@ -31,13 +31,23 @@ static int row_want(struct passes *p, const struct decode *d, const struct decod
 }
 
 /* Of a draft it is as far from the sequence as it is deep. */
-static uint32_t position_of(const struct passes *p, const struct decode *d,
-			    const struct decode_part *part, uint32_t first_row, uint32_t i)
+static uint32_t depth_of(const uint32_t *parents, uint32_t i)
 {
-	uint32_t parent = d->parents ? d->parents[part->first_id + i] : i - 1;
+	uint32_t depth = 0;
 
-	return i > 0 && parent != WORK_NONE ? p->positions[first_row + parent] + 1
-					    : p->positions[first_row];
+	for (; parents[i] != WORK_NONE; i = parents[i])
+		depth++;
+	return depth;
+}
+
+/* Of the pass's row i of a part. */
+static uint32_t position_of(const struct step_part *step, const struct decode *d,
+			    const struct decode_part *part, uint32_t i)
+{
+	uint32_t n_before = store_seq_n_tokens(step->seq->store);
+
+	return n_before +
+	       (d->parents ? depth_of(d->parents + part->first_id, part->n_done + i) : i);
 }
 
 static int add_rows(struct passes *p, const struct sched_lane *lane, uint32_t index)
@@ -45,16 +55,15 @@ static int add_rows(struct passes *p, const struct sched_lane *lane, uint32_t in
 	const struct step_part *step = &lane->step.parts[index];
 	const struct decode *d = &lane->decode;
 	const struct decode_part *part = &d->parts[index];
-	uint32_t first_row = p->rows.n_rows, row = first_row;
+	uint32_t row = p->rows.n_rows;
 	int r = 0;
 
 	if (GROW(p->ids, p->ids_room, row + step->n_new + 1) < 0 ||
 	    GROW(p->positions, p->positions_room, row + step->n_new + 1) < 0)
 		return -ENOMEM;
-	p->positions[row] = store_seq_n_tokens(step->seq->store);
 	for (uint32_t i = 0; i < step->n_new && r == 0; i++, row++) {
 		p->ids[row] = d->ids[part->first_id + part->n_done + i];
-		p->positions[row] = position_of(p, d, part, first_row, i);
+		p->positions[row] = position_of(step, d, part, i);
 		r = row_want(p, d, part, part->n_done + i, row);
 	}
 	p->rows.n_rows = row;
