@@ -216,6 +216,32 @@ static const char *user_text(const struct config *config, char *text, size_t byt
 	return text;
 }
 
+/* What of a tier of so many bytes; where these are not known yet, its usual share is a part. */
+static void print_tier_share(uint64_t key_bytes, uint64_t tier_bytes)
+{
+	uint64_t most = config_tier_bytes(key_bytes, tier_bytes, false);
+
+	if (most)
+		printf(", of which a user may hold %llu MiB", (unsigned long long)most >> 20);
+	else
+		printf(", of which a user may hold three quarters");
+}
+
+/* A file that is there keeps its size. */
+static void print_tiers(const struct config *config)
+{
+	if (!config->host_tier_bytes)
+		return;
+	printf("below the pool: host memory of %llu MiB",
+	       (unsigned long long)config->host_tier_bytes >> 20);
+	print_tier_share(config->domain_host_bytes, config->host_tier_bytes);
+	if (config->file_tier[0]) {
+		printf("; file %s", config->file_tier);
+		print_tier_share(config->domain_file_bytes, 0);
+	}
+	printf("\n");
+}
+
 /* Looks at what computes, too: how much a share is, and whether a pool fits, no file tells. A
  * config may be checked where there is no such device. */
 static int check_config(struct config *config)
@@ -234,6 +260,7 @@ static int check_config(struct config *config)
 		printf("backend %s, pool %llu MiB%s%s\n", looked.name,
 		       (unsigned long long)config->pool_bytes >> 20, share,
 		       user_text(config, user, sizeof(user)));
+	print_tiers(config);
 	return CLI_OK;
 }
 

@@ -62,6 +62,7 @@ struct store_tiers_config {
 	struct tier_host *host; /* the store's from success on */
 	struct tier_file *file; /* the same; NULL: none */
 	uint64_t domain_bytes[STORE_TIERS]; /* of host and file a domain may have; 0: no limit */
+	uint64_t owner_bytes[STORE_TIERS]; /* the same of those whose store it is (store.h) */
 	uint32_t depth; /* moves of each kind under way at most */
 	/* Paths may be longer than the device has room for: see gather.h. Else an extension for
 	 * which they would have to be fails, and so does a want. */
@@ -99,6 +100,7 @@ struct store_tier_stats {
 	uint64_t bytes_in; /* moved here from the tier above: down, written */
 	uint64_t bytes_out; /* moved to the tier above: up, read */
 	uint64_t waited_ns; /* from match to arrival, of what came from here at the lowest */
+	uint64_t share_evicted; /* slices that left as their domain had what it may */
 };
 
 struct store_tiers_stats {

@@ -154,6 +154,9 @@ static void print_tier(const Coppice__TierStatus *t)
 	       text_bytes(t->used_bytes).s, text_bytes(t->capacity_bytes).s, text_count(t->hits).s,
 	       text_bytes(t->bytes_in).s, text_bytes(t->bytes_out).s,
 	       text_duration(t->waited_ns).s);
+	if (t->has_domain_bytes_max)
+		printf("  %-10s %s of it for a user; %s pages left for that\n", "",
+		       text_bytes(t->domain_bytes_max).s, text_count(t->share_evicted).s);
 }
 
 static void print_tiers(const Coppice__StatusReply *s)

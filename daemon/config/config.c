@@ -52,6 +52,11 @@ uint32_t config_reserved_extents(const struct config *config)
 	return (uint32_t)(left < RESERVED_LEAST && n >= 2 * RESERVED_LEAST ? RESERVED_LEAST : left);
 }
 
+uint64_t config_tier_bytes(uint64_t key_bytes, uint64_t tier_bytes, bool privileged)
+{
+	return key_bytes || privileged ? key_bytes : tier_bytes / 4 * 3;
+}
+
 uint64_t config_pin_bytes(const struct config *config)
 {
 	uint64_t pool_bytes = config->pool_bytes - config->stage_bytes;

@@ -204,8 +204,8 @@ static int check_charges(struct validate *v, enum store_tier tier)
 		CHECK(v, n == d->tier_units[tier],
 		      "domain %lu: charged %lu units of tier %d, counted %lu", d->id,
 		      d->tier_units[tier], tier, n);
-		CHECK(v, n <= p->domain_units[tier], "domain %lu is over its limit of tier %d",
-		      d->id, tier);
+		CHECK(v, n <= d->max_units[tier], "domain %lu is over its limit of tier %d", d->id,
+		      tier);
 	}
 	return 0;
 }

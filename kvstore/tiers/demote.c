@@ -90,6 +90,7 @@ static bool demote_reclaim(struct store *s, struct store_holding *h, enum store_
 
 	if (!n || is_above(n, avoid))
 		return false;
+	s->tiers->stats.tiers[tier].share_evicted += places_over_limit(&s->places, h, tier);
 	if (tier == STORE_HOST)
 		return leave_host(s, n);
 	leave_file(s, n);

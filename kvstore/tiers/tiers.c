@@ -45,8 +45,10 @@ static void places_init(struct places *p, const struct store_tiers_config *c)
 {
 	*p = (struct places){.host = c->host, .file = c->file};
 	p->max_passing = c->file ? c->depth : 0;
-	for (enum store_tier i = STORE_HOST; i < STORE_TIERS; i++)
+	for (enum store_tier i = STORE_HOST; i < STORE_TIERS; i++) {
 		p->domain_units[i] = units_of(c->domain_bytes[i], c->host->unit_bytes);
+		p->owner_units[i] = units_of(c->owner_bytes[i], c->host->unit_bytes);
+	}
 }
 
 static void tiers_init(struct tiers *t, struct places *p, const struct store_tiers_config *c)

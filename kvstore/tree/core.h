@@ -56,6 +56,7 @@ struct store_domain {
 	uint64_t pinned_bytes; /* of the nodes that they keep */
 	uint64_t prompt_bytes; /* ids of its sequences' prompts */
 	uint64_t tier_units[STORE_TIERS]; /* of lower tiers */
+	uint64_t max_units[STORE_TIERS]; /* that it may have there */
 	struct store_holding_list holdings;
 };
 
@@ -259,7 +260,8 @@ struct places {
 	/* units of host memory that nobody is charged for: on the way to the file */
 	uint32_t n_passing;
 	uint32_t max_passing; /* pages on their way to the file at once; 0: none ever is */
-	uint64_t domain_units[STORE_TIERS]; /* a domain may have; UINT64_MAX: no limit */
+	/* a domain may have, or the owner's; UINT64_MAX: no limit */
+	uint64_t domain_units[STORE_TIERS], owner_units[STORE_TIERS];
 };
 
 /* Room for the nodes of a path, from below the root on. */

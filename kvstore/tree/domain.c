@@ -9,6 +9,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 static uint64_t max_bytes_of(const struct store_config *config, uint64_t id)
 {
@@ -31,6 +32,9 @@ int domain_new(struct store *s, uint64_t id, struct store_domain **ret)
 	d->id = id;
 	d->pages.max_bytes = max_bytes_of(&s->config, id);
 	d->pages.max_extents = extents_of(&s->config, d->pages.max_bytes);
+	memcpy(d->max_units,
+	       domain_is_owners(&s->config, id) ? s->places.owner_units : s->places.domain_units,
+	       sizeof(d->max_units));
 	index_insert(&s->domains, &d->link, domain_hash(s, id));
 	*ret = d;
 	return 0;

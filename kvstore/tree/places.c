@@ -40,7 +40,7 @@ static uint64_t reserve_of(const struct places *p, enum store_tier tier, uint32_
 
 bool places_over_limit(const struct places *p, const struct store_holding *h, enum store_tier tier)
 {
-	return h->domain->tier_units[tier] + places_units(p, h->model) > p->domain_units[tier];
+	return h->domain->tier_units[tier] + places_units(p, h->model) > h->domain->max_units[tier];
 }
 
 bool places_has_room(const struct places *p, const struct store_holding *h, enum store_tier tier)

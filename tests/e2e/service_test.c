@@ -543,6 +543,11 @@ static void check_config_says_how_much_the_usual_share_is(void **state)
 	h->flags[4] = "--domain-bytes=64K"; /* everybody may have an extent */
 	assert_int_equal(harness_wait(harness_spawn(h)), 0);
 	assert_true(harness_log_has(h, "of which a user may hold 2 MiB"));
+	h->flags[5] = "--host-tier=64M";
+	h->flags[6] = "--file-tier=/tmp/t";
+	assert_int_equal(harness_wait(harness_spawn(h)), 0);
+	assert_true(harness_log_has(h, "host memory of 64 MiB, of which a user may hold 48 MiB; "
+				       "file /tmp/t, of which a user may hold three quarters"));
 }
 
 #define CASES(loop) \

@@ -96,6 +96,21 @@ static void of_two_limits_of_a_user_the_smaller_counts(void **state)
 	assert_limits(&c, 0, 0);
 }
 
+/* Who says how much means everybody. */
+static void of_a_tier_a_user_has_three_quarters(void **state)
+{
+	struct config c;
+
+	(void)state;
+	config_init(&c);
+	assert_int_equal(c.domain_host_bytes, 0);
+	assert_int_equal(c.domain_file_bytes, 0);
+	assert_int_equal(config_tier_bytes(0, 8192, false), 6144);
+	assert_int_equal(config_tier_bytes(0, 8192, true), 0);
+	assert_int_equal(config_tier_bytes(4096, 8192, false), 4096);
+	assert_int_equal(config_tier_bytes(4096, 8192, true), 4096);
+}
+
 static void assert_pool(const struct reading *reading, uint64_t bytes, uint32_t percent)
 {
 	assert_int_equal(reading->r, 0);
@@ -533,6 +548,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(defaults_are_the_documented_ones),
 		cmocka_unit_test(a_user_leaves_an_extent_where_there_are_two),
 		cmocka_unit_test(of_two_limits_of_a_user_the_smaller_counts),
+		cmocka_unit_test(of_a_tier_a_user_has_three_quarters),
 		cmocka_unit_test(pool_may_be_a_share_and_stays_one),
 		cmocka_unit_test(file_overrides_defaults),
 		cmocka_unit_test(flags_override_the_file),

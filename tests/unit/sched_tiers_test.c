@@ -32,6 +32,24 @@ static void what_left_the_pool_comes_back_from_host_memory(void **state)
 	documents_stop(f);
 }
 
+/* As the keys are by default. Of four documents' room the one who has six gets three. */
+static void a_user_leaves_room_below_the_pool_to_others(void **state)
+{
+	struct fixture *f = *state;
+	struct client other;
+
+	f->h.config.host_tier_bytes = 8u << 20;
+	documents_start(f);
+	client_start(&other, &f->h, 2, &document_shape, DOC_ARENA_BYTES);
+	document_use(&other, 0, DOC_CHUNKS);
+	for (uint32_t i = 0; i < 2 * DOCS; i++)
+		document_use(&f->c, i % DOCS, DOC_CHUNKS);
+	assert_true(harness_status(&f->h).tiers.tiers[STORE_HOST].share_evicted > 0);
+	assert_int_equal(document_use(&other, 0, DOC_CHUNKS), DOC_TOKENS - 1);
+	client_end(&other);
+	documents_stop(f);
+}
+
 static void a_daemon_that_is_started_anew_finds_its_documents(void **state)
 {
 	struct fixture *f = *state;
@@ -261,6 +279,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(what_left_the_pool_comes_back_from_host_memory),
+		CASE(a_user_leaves_room_below_the_pool_to_others),
 		CASE(a_daemon_that_is_started_anew_finds_its_documents),
 		CASE(what_was_altered_in_the_file_is_computed_anew),
 		CASE(documents_at_random_through_tiny_tiers_are_right),

@@ -210,6 +210,8 @@ static void world_attach(struct world *w)
 			  .ups_done = world_ups_done,
 			  .kick = world_kick},
 		.domain_bytes = {0, w->room.domain_tier_bytes, w->room.domain_tier_bytes},
+		.owner_bytes = {0, w->room.owner_is_free ? 0 : w->room.domain_tier_bytes,
+				w->room.owner_is_free ? 0 : w->room.domain_tier_bytes},
 		.depth = 4,
 		.long_paths = w->room.long_paths,
 	};

@@ -138,7 +138,30 @@ static void test_a_domain_displaces_its_own(void **state)
 		store_seq_close(q, 0);
 		tier_world_settle(w);
 	}
+	assert_true(tier_world_stats(w).tiers[STORE_HOST].share_evicted > 0);
 	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 16);
+}
+
+static void test_whose_store_it_is_displaces_the_oldest(void **state)
+{
+	struct tier_world *w =
+		tier_world_of(state, (struct tier_world_options){.device_pages = 5,
+								 .host_pages = 8,
+								 .domain_host_pages = 6});
+	struct store_seq *q;
+
+	tier_world_leave(w, DOCUMENT_A);
+	for (uint32_t i = 0; i < 3; i++) {
+		char document[] = DOCUMENT_B;
+		document[0] = (char)('1' + i);
+		q = tier_world_seq(w, (struct tier_world_key){.domain = WORLD_OWNER}, document,
+				   NULL);
+		assert_int_equal(tier_world_publish(w, q, document), 0);
+		store_seq_close(q, 0);
+		tier_world_settle(w);
+	}
+	assert_int_equal(tier_world_stats(w).tiers[STORE_HOST].share_evicted, 0);
+	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 0);
 }
 
 static void test_what_finds_no_room_is_ours_to_compute(void **state)
@@ -325,6 +348,7 @@ int main(void)
 		TEST(test_branches_below_a_split_come_back),
 		TEST(test_the_oldest_goes_where_host_memory_is_full),
 		TEST(test_a_domain_displaces_its_own),
+		TEST(test_whose_store_it_is_displaces_the_oldest),
 		TEST(test_what_finds_no_room_is_ours_to_compute),
 		TEST(test_what_finds_no_room_is_given_up_at_once),
 		TEST(test_who_does_not_wait_may_compute),

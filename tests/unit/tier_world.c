@@ -170,6 +170,7 @@ int tier_world_open(struct tier_world *w, struct tier_world_options options, cha
 {
 	struct tier_file *file = NULL;
 	struct store_config config = {
+		.owner = WORLD_OWNER,
 		.pool = {.ctx = w, .commit = pool_commit, .release = pool_release},
 		.n_extents = options.device_pages,
 		.extent_bytes = WORLD_PAGE_BYTES,

@@ -30,6 +30,7 @@
 #define WORLD_PAGE_UNITS (WORLD_PAGE_BYTES / WORLD_UNIT_BYTES)
 #define WORLD_CHUNK_UNITS 8u
 #define WORLD_COPIES 256u
+#define WORLD_OWNER 77u /* a domain that no limit of a tier binds */
 
 /* In pages; 0: none. */
 struct tier_world_options {

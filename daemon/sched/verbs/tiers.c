@@ -185,6 +185,26 @@ static void say_what_was_found(const struct config *config, const struct tier_re
 	log_info("tier file %s: %" PRIu64 " tokens are there", config->file_tier, found->n_tokens);
 }
 
+static uint64_t room_bytes(const struct tier_room *room, uint32_t unit_bytes)
+{
+	return (uint64_t)room->n_chunks * room->chunk_units * unit_bytes;
+}
+
+/* What of the tiers a user may have. */
+static void set_shares(const struct config *config, struct store_tiers_config *of)
+{
+	uint64_t host = room_bytes(&of->host->room, of->host->unit_bytes), file = 0;
+
+	if (of->file)
+		file = room_bytes(&tier_file_catalog(of->file)->room, of->host->unit_bytes);
+	for (int privileged = 0; privileged < 2; privileged++) {
+		uint64_t *ret = privileged ? of->owner_bytes : of->domain_bytes;
+
+		ret[STORE_HOST] = config_tier_bytes(config->domain_host_bytes, host, privileged);
+		ret[STORE_FILE] = config_tier_bytes(config->domain_file_bytes, file, privileged);
+	}
+}
+
 static int attach(struct sched *s, struct tier_host *host, struct tier_file *file)
 {
 	const struct config *config = s->core.config;
@@ -197,14 +217,13 @@ static int attach(struct sched *s, struct tier_host *host, struct tier_file *fil
 			  .kick = mover_kick},
 		.host = host,
 		.file = file,
-		.domain_bytes = {[STORE_HOST] = config->domain_host_bytes,
-				 [STORE_FILE] = config->domain_file_bytes},
 		.depth = config->tier_depth,
 		.long_paths = s->streamed.n_extents > 0,
 	};
 	struct tier_report report = {0};
 	struct store_tiers_found found;
 
+	set_shares(config, &of);
 	if (file)
 		report = tier_file_catalog(file)->report;
 	int r = store_tiers_attach(s->core.store, &of, &found);
