@@ -42,6 +42,8 @@
 #define TOKENS_PAGES 128 /* of who has the daemon compute tokens */
 #define TOKENS_PROMPT_BYTES 4096
 #define NEIGHBOURS_MAX 4u
+#define PATH_TOKENS 8192u
+#define PATH_TOKEN_BYTES UINT64_C(2048)
 #define JOIN_PAUSE_MS 20
 #define WATCHDOG_US "300000" /* where it is watched: fed every 100 ms */
 
@@ -225,6 +227,13 @@ static bool is_on(struct attack_fixture *a, const struct attack *attack)
 	return !attack->is_on || attack->is_on(&a->watch);
 }
 
+uint32_t attack_path_tokens(void)
+{
+	const char *tokens = getenv("ATTACK_TOKENS");
+
+	return tokens ? (uint32_t)strtoul(tokens, NULL, 10) : PATH_TOKENS;
+}
+
 static unsigned n_users_of(const struct attack *attack)
 {
 	return attack->n_users ? attack->n_users : 1;
@@ -246,12 +255,14 @@ static void others_end(struct attack_fixture *a, const struct attack *attack,
 		       struct other others[ATTACKERS_MAX])
 {
 	uint32_t prompt_mib = attack->prompt_mib ? attack->prompt_mib : ATTACK_PROMPT_MIB;
+	uint64_t path_bytes = (attack_path_tokens() - PATH_TOKENS) * PATH_TOKEN_BYTES;
 
 	if (attack->beside)
 		attack->beside(a->h, &a->watch);
 	if (MEMORY_IS_TOLD)
 		assert_true(process_bytes(a->h->pid) <
-			    a->n_bytes + 2 * prompt_mib * MIB + 6 * 64 * MIB + SLACK_BYTES);
+			    a->n_bytes + n_users_of(attack) * path_bytes + 2 * prompt_mib * MIB +
+				    6 * 64 * MIB + SLACK_BYTES);
 	for (unsigned i = 0; i < n_users_of(attack); i++)
 		other_kill(&others[i]);
 }
@@ -518,11 +529,17 @@ int attack_setup_with(void **state, const char *const *flags, unsigned n)
 
 int attack_setup(void **state)
 {
-	static const char *const flags[] = {"--max-sessions=64", "--max-domain-sessions=6",
-					    "--max-arenas=8",	 "--max-arena-bytes=64M",
-					    "--max-lanes=8",	 "--domain-prompt-bytes=64M",
-					    "--pool=256M",	 "--extent=2M"};
+	static char pool[32];
+	const char *const flags[] = {"--max-sessions=64",
+				     "--max-domain-sessions=6",
+				     "--max-arenas=8",
+				     "--max-arena-bytes=64M",
+				     "--max-lanes=8",
+				     "--domain-prompt-bytes=64M",
+				     pool,
+				     "--extent=2M"};
 
+	snprintf(pool, sizeof(pool), "--pool=%uM", attack_path_tokens() / PATH_TOKENS * 256);
 	return attack_setup_with(state, flags, sizeof(flags) / sizeof(*flags));
 }
 

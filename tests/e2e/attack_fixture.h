@@ -18,6 +18,10 @@ int attack_setup(void **state);
 int attack_setup_with(void **state, const char *const *flags, unsigned n);
 int attack_teardown(void **state);
 
+/* Of the paths behind which attacks compute: ATTACK_TOKENS, a multiple of 8,192; without it, 8,192.
+ * The pool of attack_setup grows with it. */
+uint32_t attack_path_tokens(void);
+
 /* The attack is on, for who measures. From its process. */
 void attack_is_on(int said);
 /* Until it is killed, or nobody is there any more. */

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #define CHUNK STEPPER_CHUNK
-#define PATH_TOKENS 8192u
 #define MODELS 16
 #define LANES 7 /* beside the first */
 #define PIN_NS UINT64_C(50000000)
@@ -31,13 +30,16 @@ static void must(bool held)
 static void path_start(struct stepper *s, const struct harness *h)
 {
 	stepper_start(s, h);
-	for (uint32_t n = 0; n < PATH_TOKENS; n += CHUNK)
+	for (uint32_t n = 0; n < attack_path_tokens(); n += CHUNK)
 		must(stepper_append(s, CHUNK) == 0);
 }
 
 static void trim(struct stepper *s)
 {
-	must(stepper_do(s, (struct abi_entry){.kind = ABI_TRIM, .seq = s->seq, .arg = PATH_TOKENS},
+	must(stepper_do(s,
+			(struct abi_entry){.kind = ABI_TRIM,
+					   .seq = s->seq,
+					   .arg = attack_path_tokens()},
 			NULL, 0) == 0);
 }
 

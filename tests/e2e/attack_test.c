@@ -266,7 +266,6 @@ static void floods_of_forks(void **state)
 /* ---- steps ---- */
 
 #define CHUNK STEPPER_CHUNK
-#define PATH_TOKENS 8192u
 #define FORKS 60u
 #define ROWS_A_FORK 16u
 #define HONEST_CHUNK 128u
@@ -291,13 +290,13 @@ static void entry_do(struct stepper *s, struct abi_entry entry)
 
 static void trim_do(struct stepper *s, uint64_t seq)
 {
-	entry_do(s, (struct abi_entry){.kind = ABI_TRIM, .seq = seq, .arg = PATH_TOKENS});
+	entry_do(s, (struct abi_entry){.kind = ABI_TRIM, .seq = seq, .arg = attack_path_tokens()});
 }
 
 static void path_start(struct stepper *s, const struct harness *h)
 {
 	stepper_start(s, h);
-	for (uint32_t n = 0; n < PATH_TOKENS; n += CHUNK) {
+	for (uint32_t n = 0; n < attack_path_tokens(); n += CHUNK) {
 		if (stepper_append(s, CHUNK) != 0)
 			_exit(97);
 	}
