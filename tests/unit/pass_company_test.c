@@ -403,9 +403,29 @@ static void the_same_sequences_have_the_same_plan(void **state)
 	school_free(s);
 }
 
+/* Whoever waits for another program waits for all of a pass. */
+static void decode_of_many_is_no_longer_than_a_budget_beside_another_program(void **state)
+{
+	struct school *s = school_new(5 * MS);
+	struct pupil *other;
+
+	(void)state;
+	school_start(s);
+	for (uint32_t i = 0; i < 30; i++)
+		join(s, 1, 16, 1);
+	other = join(s, 2, 1, 2);
+	go_passes(s, 4);
+	world.longest_ns = 0;
+	go_passes(s, 60);
+	assert_true(other->c.session->decode_steps > 20);
+	assert_true(world.longest_ns <= FIXED_NS + BUDGET_NS + 5 * MS);
+	school_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(decode_of_many_is_no_longer_than_a_budget_beside_another_program),
 		cmocka_unit_test(prompts_of_several_go_together),
 		cmocka_unit_test(who_begin_at_once_go_together),
 		cmocka_unit_test(who_fills_a_pass_waits_for_nobody),

@@ -236,6 +236,17 @@ bool company_is_there(const struct passes *p, const struct sched_lane *of)
 	return false;
 }
 
+bool company_is_of_others(const struct passes *p, const struct sched_model *model)
+{
+	const struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &p->core->lanes, link)
+		if (lane->step.kind == STEP_TOKENS && lane->step.model &&
+		    lane->step.model != model && is_there(p, lane))
+			return true;
+	return false;
+}
+
 /* ---- whose the wait was --------------------------------------------------------------------- */
 
 static bool is_awaited(const struct passes *p, const struct sched_lane *lane)

@@ -28,8 +28,10 @@
 #include <string.h>
 
 /* Of what the weights take to be read, or the budget: decode, which goes together rather than read
- * them once more. */
+ * them once more; and where somebody else would wait for all of it, as he wants tokens of other
+ * weights. */
 #define DECODE_PARTS 4.0
+#define DECODE_PARTS_BESIDE 1.0
 #define LEAST_PART 0.25 /* of the budget: prompts, however much decode there is */
 /* A prompt that is alone: of the budget, and of the rows whose products reading the weights hides a
  * part of. More are hardly any faster. */
@@ -44,12 +46,14 @@ void room_begin(struct passes *p, const struct sched_model *model, struct room *
 {
 	const struct backend_program_cost *cost = &model->program->cost;
 	double ns = fmax(budget_ns(p->core), cost->fixed_ns);
+	double parts = company_is_of_others(p, model) ? DECODE_PARTS_BESIDE : DECODE_PARTS;
 
 	*ret = (struct room){.model = model,
 			     .program = p->core->ops->program,
 			     .rows = p->core->ops->program->max_rows,
-			     .ns = DECODE_PARTS * ns,
+			     .ns = parts * ns,
 			     .budget_ns = ns,
+			     .parts = parts,
 			     .layer_ns = budget_ns(p->core),
 			     .paths = paths_begin(p->plans)};
 }
@@ -59,7 +63,7 @@ static void room_begin_prompts(const struct passes *p, struct room *room)
 {
 	double pass_ns = room->model->program->cost.fixed_ns + room->taken_ns;
 	bool beside = room->n_taken > 0 && !room->halved;
-	double most_ns = (beside ? DECODE_PARTS : 1) * room->budget_ns;
+	double most_ns = (beside ? room->parts : 1) * room->budget_ns;
 
 	room->ns = fmax(most_ns - room->taken_ns, LEAST_PART * room->budget_ns);
 	if (beside)

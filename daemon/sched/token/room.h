@@ -10,6 +10,7 @@ struct room {
 	uint32_t rows, n_taken, n_wanted;
 	double ns; /* left of what decode may take, then of what prompts may */
 	double budget_ns;
+	double parts; /* of these, that decode may take */
 	double layer_ns; /* what attention of one layer may take */
 	double taken_ns;
 	double attend_ns; /* of these, the attention of one layer */
