@@ -93,6 +93,40 @@ static int read_levels(const json_t *entry, struct workload_spec *spec)
 	return r ? r : spec->n_new > tokens[n - 1] ? -EINVAL : 0;
 }
 
+static uint32_t add_node(struct workload_spec *spec, uint32_t parent, uint32_t n_tokens)
+{
+	spec->parents[spec->n_nodes] = parent;
+	spec->tokens[spec->n_nodes] = n_tokens;
+	return spec->n_nodes++;
+}
+
+/* A prompt's next rows behind tokens of its own, beside what is there: two more nodes. */
+static int add_prompt(struct workload_spec *spec, uint32_t before, uint32_t n_new)
+{
+	size_t n = (size_t)spec->n_nodes + 2;
+	uint32_t *parents = realloc(spec->parents, n * sizeof(*parents));
+	uint32_t *tokens = parents ? realloc(spec->tokens, n * sizeof(*tokens)) : NULL;
+
+	spec->parents = parents ? parents : spec->parents;
+	spec->tokens = tokens ? tokens : spec->tokens;
+	if (!parents || !tokens)
+		return -ENOMEM;
+	spec->last_new = n_new;
+	add_node(spec, WORK_NONE, before);
+	add_node(spec, spec->n_nodes - 1, n_new);
+	return 0;
+}
+
+static int read_beside(const json_t *entry, struct workload_spec *spec)
+{
+	const json_t *prompt = json_object_get(entry, "beside");
+	uint32_t before = read_number(prompt, "before"), n_new = read_number(prompt, "new_tokens");
+
+	if (!prompt)
+		return 0;
+	return before && n_new ? add_prompt(spec, before, n_new) : -EINVAL;
+}
+
 int case_read(const json_t *entry, const struct case_options *o, struct workload_spec *ret)
 {
 	uint32_t dim = read_number(entry, "head_dim"), q = read_number(entry, "q_heads"),
@@ -101,7 +135,9 @@ int case_read(const json_t *entry, const struct case_options *o, struct workload
 	*ret = (struct workload_spec){.shape = shape_make(q, kv, dim, o)};
 	if (!dim || !q || !kv)
 		return -EINVAL;
-	return json_object_get(entry, "nodes") ? read_levels(entry, ret) : read_chunk(entry, ret);
+	int r = json_object_get(entry, "nodes") ? read_levels(entry, ret) : read_chunk(entry, ret);
+
+	return r ? r : read_beside(entry, ret);
 }
 
 /* ---- built in ------------------------------------------------------------------------------- */
@@ -149,13 +185,6 @@ static uint32_t random_tokens(struct oracle_random *random, uint32_t tokens_log2
 	uint32_t bits = oracle_below(random, tokens_log2 + 1);
 
 	return (1u << bits) + oracle_below(random, 1u << bits);
-}
-
-static uint32_t add_node(struct workload_spec *spec, uint32_t parent, uint32_t n_tokens)
-{
-	spec->parents[spec->n_nodes] = parent;
-	spec->tokens[spec->n_nodes] = n_tokens;
-	return spec->n_nodes++;
 }
 
 /* A leaf, more often a late one, gets one child or up to 64, until there are leaves enough. */

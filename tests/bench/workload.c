@@ -120,14 +120,16 @@ static uint32_t rows_seen(const struct workload *w, uint32_t i)
 
 static void make_query(struct workload *w, const struct workload_spec *spec, uint32_t leaf)
 {
-	uint32_t pos = w->nodes[leaf].pos + w->nodes[leaf].n_tokens - spec->n_new;
+	bool last = leaf == spec->n_nodes - 1 && spec->last_new > 0;
+	uint32_t n_new = last ? spec->last_new : spec->n_new;
+	uint32_t pos = w->nodes[leaf].pos + w->nodes[leaf].n_tokens - n_new;
 
 	w->queries[w->tree.n_queries++] = (struct work_query){.node = leaf,
 							      .pos = pos,
-							      .n_rows = spec->n_new,
+							      .n_rows = n_new,
 							      .parents = w->draft_parents};
-	w->n_rows += spec->n_new;
-	for (uint32_t i = 0; i < spec->n_new; i++)
+	w->n_rows += n_new;
+	for (uint32_t i = 0; i < n_new; i++)
 		w->path_tokens += pos + rows_seen(w, i);
 }
 
@@ -430,19 +432,25 @@ static uint32_t n_samples_of_head(const struct workload *w)
 	return n < w->n_rows ? (uint32_t)n : w->n_rows;
 }
 
-/* Of all queries' rows, as many of each. */
+/* Whose row of all queries' that is, and which. */
+static void find_row(const struct workload *w, uint32_t row, struct workload_sample *s)
+{
+	s->query = 0;
+	for (; row >= w->queries[s->query].n_rows; s->query++)
+		row -= w->queries[s->query].n_rows;
+	s->token = row;
+}
+
+/* Of all queries' rows, spread evenly. */
 static int samples_of_head(struct workload *w, struct oracle_kv *kv, uint32_t head)
 {
 	uint32_t n = n_samples_of_head(w);
-	uint32_t n_each = w->n_rows / w->tree.n_queries;
 	int r = take_head(w, head, kv);
 
 	for (uint32_t i = 0; i < n && !r; i++) {
 		struct workload_sample *s = &w->samples[w->n_samples];
-		uint32_t row = spread(i, n, w->n_rows);
 
-		s->query = row / n_each;
-		s->token = row % n_each;
+		find_row(w, spread(i, n, w->n_rows), s);
 		s->head = head;
 		r = sample_make(w, kv, s);
 		if (!r)

@@ -18,6 +18,7 @@ struct workload_spec {
 	uint32_t *tokens; /* owned, [n_nodes] */
 	uint32_t n_nodes;
 	uint32_t n_new; /* rows of each query, at most the tokens of a leaf */
+	uint32_t last_new; /* of the last leaf's, which is a prompt beside them; 0: as the others */
 	bool drafts; /* the rows are a draft tree with random parents */
 };
 
