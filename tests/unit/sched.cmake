@@ -25,7 +25,7 @@ foreach(unit pass pass_rows pass_cancel pass_charge pass_company)
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()
 
-foreach(unit pass_plans pass_foresee)
+foreach(unit pass_plans pass_foresee pass_longer)
 	coppice_test(NAME ${unit}_test
 		SOURCES unit/${unit}_test.c unit/plan_school.c unit/school.c unit/plan_paths.c
 		LIBS unit_fixtures coppice_daemon LABELS unit tsan)

@@ -32,6 +32,7 @@
 #define HELD_NS UINT64_C(10000000) /* nor does whoever waits for the scheduler's thread */
 #define LAYERS_NS UINT64_C(100000000) /* who computes layers does so still, after so long */
 #define SPARE_PART 0.1 /* of what all need: rows of who has not come, to keep a plan */
+#define AS_MODELLED 1.01 /* what ran was that once, and nothing of it again */
 #define LEARN_NS 1e6 /* how long a pass takes is learned from those that seem to take so long */
 
 void passes_init(struct passes *p, struct sched_core *core, struct plans *plans)
@@ -282,6 +283,7 @@ static void expect(struct passes *p, const struct room *room)
 	double slowness = p->core->slowness;
 
 	p->ns = cost->fixed_ns + room->taken_ns;
+	p->parts = (struct longer_parts){room->decode_ns, fmax(p->ns - room->decode_ns, 0)};
 	p->expected = (struct backend_run_ns){
 		.products = slowness * fmax(p->ns - head_ns - room_attention_ns(room), 0),
 		.attend = slowness * room->attend_ns,
@@ -303,6 +305,7 @@ static void submit(struct passes *p, const struct room *room)
 	p->core->stats.pass_rows += p->n_rows;
 	p->last_model = room->model;
 	p->n_foreseen = 0;
+	longer_settle(&p->job.model->longer);
 	plan_next(p);
 }
 
@@ -471,6 +474,14 @@ static void lane_finish(struct passes *p, struct sched_lane *lane)
 	complete_entry(p->core, lane, &outcome);
 }
 
+/* How long passes take; of their parts where none of it was done anew. */
+static void learn(struct passes *p)
+{
+	budget_learn(p->core, p->ran_ns, (double)p->took_ns);
+	if (p->job.model && p->ran_ns < AS_MODELLED * p->ns)
+		longer_learn(&p->job.model->longer, &p->parts, (double)p->took_ns);
+}
+
 static void pass_finish(struct passes *p)
 {
 	struct sched_core *core = p->core;
@@ -478,7 +489,7 @@ static void pass_finish(struct passes *p)
 
 	p->last_ns = core->now_ns;
 	if (p->ran_ns >= LEARN_NS)
-		budget_learn(core, p->ran_ns, (double)p->took_ns);
+		learn(p);
 	while ((lane = step_first(&core->steps, STEP_IN_PASS)) != NULL)
 		lane_finish(p, lane);
 	pass_end(p);

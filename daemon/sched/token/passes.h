@@ -60,6 +60,7 @@ struct passes {
 	uint32_t n_rows; /* of those who are in it */
 	struct backend_job planned; /* the job as the backend has it */
 	double ns; /* what it is modelled to take */
+	struct longer_parts parts; /* of that */
 	struct backend_run_ns expected; /* the same, as it will be by all that is known */
 	double ran_ns; /* the same of its segments so far: more where it began anew */
 	uint64_t begun_ns; /* when its segment went to the backend */

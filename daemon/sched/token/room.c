@@ -3,7 +3,8 @@
  *
  * Decode comes first, and prompts may make its pass longer by a part, each in turn; prompts alone
  * have the budget, one that nobody is beside four of them. What a row takes is modelled: its
- * products, and attention over its path; what paths have in common is read once. A path that is not
+ * products, and attention over its path; what paths have in common is read once. Prompts beside
+ * decode have their part of what passes take in fact (longer.h). A path that is not
  * all on the device any more cannot be computed on: its entry fails.
  */
 #include "room.h"
@@ -63,11 +64,14 @@ static void room_begin_prompts(const struct passes *p, struct room *room)
 {
 	double pass_ns = room->model->program->cost.fixed_ns + room->taken_ns;
 	bool beside = room->n_taken > 0 && !room->halved;
-	double most_ns = (beside ? room->parts : 1) * room->budget_ns;
+	double most_ns = (beside ? room->parts : 1) * room->budget_ns, part;
 
 	room->ns = fmax(most_ns - room->taken_ns, LEAST_PART * room->budget_ns);
-	if (beside)
-		room->ns = fmin(room->ns, pass_ns * p->core->config->prompt_percent / 100);
+	room->decode_ns = room->n_taken > 0 ? pass_ns : 0;
+	if (!beside)
+		return;
+	part = p->core->config->prompt_percent / 100.0;
+	room->ns = fmin(room->ns, longer_prompts_ns(&room->model->longer, pass_ns, part));
 }
 
 /* ---- what rows take -------------------------------------------------------------------------- */

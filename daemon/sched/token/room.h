@@ -11,6 +11,7 @@ struct room {
 	double ns; /* left of what decode may take, then of what prompts may */
 	double budget_ns;
 	double parts; /* of these, that decode may take */
+	double decode_ns; /* what the pass takes without prompts; 0: it has no decode */
 	double layer_ns; /* what attention of one layer may take */
 	double taken_ns;
 	double attend_ns; /* of these, the attention of one layer */

@@ -97,6 +97,7 @@ static int make(struct sched *s, struct sched_request *rq, const uint64_t print[
 	s->core.ops->cost(s->core.backend, shape, &model->cost);
 	double key_bytes = 2.0 * shape->head_dim * (double)work_dtype_bytes(shape->dtype);
 
+	model->longer = LONGER_NONE;
 	model->pair_ns = shape->n_q_heads * key_bytes * model->cost.row_ns_per_byte;
 	model->token_ns = shape->n_kv_heads * key_bytes * model->cost.kv_ns_per_byte;
 	struct store_model_info info = {.name = model->name,

@@ -1,0 +1,146 @@
+/*
+ * pass_longer_test.c - a prompt beside others has of a pass what it may, where passes take longer
+ * than they are modelled to: decode's part of them, or the prompt's.
+ */
+#include "plan_school.h"
+
+#include "daemon/program/held_program.h"
+#include "daemon/sched/sched_impl.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define PERCENT 50
+#define DECODE_ROWS 1
+#define PASSES 100u /* what passes take is known after so many */
+
+static struct longer *longer_of(const struct pupil *p)
+{
+	return &p->c.session->models[p->c.model - 1]->longer;
+}
+
+/* One decodes, by passes of FIXED_NS; then a prompt comes, each of whose rows takes row_ns. */
+static struct school *school_of_two(double row_ns, double modelled_fixed_ns, double modelled_row_ns)
+{
+	struct school *s = school_new(row_ns);
+	struct pupil *decoder;
+	struct backend_program_cost *cost;
+
+	s->h.config.prompt_percent = PERCENT;
+	school_start(s);
+	decoder = join(s, 1, 1, 1);
+	cost = &decoder->c.session->models[decoder->c.model - 1]->program->cost;
+	cost->fixed_ns = modelled_fixed_ns;
+	cost->hidden_row_ns = cost->row_ns = modelled_row_ns;
+	go_passes(s, PASSES);
+	join(s, 1, 20000, 1);
+	go_passes(s, PASSES);
+	return s;
+}
+
+/* Rows of the prompt in a pass that is longer by what it may be. */
+static void assert_as_long_as_allowed(double row_ns)
+{
+	double decode_ns = FIXED_NS + DECODE_ROWS * row_ns;
+	double most = decode_ns * PERCENT / 100 / row_ns;
+
+	assert_in_range(world.n_rows - DECODE_ROWS, (uint32_t)(0.95 * most - 1),
+			(uint32_t)(1.03 * most + 1));
+}
+
+static void a_prompts_rows_that_take_longer_are_fewer(void **state)
+{
+	struct school *s = school_of_two(0.06 * MS, FIXED_NS, 0.04 * MS);
+
+	(void)state;
+	assert_as_long_as_allowed(0.06 * MS);
+	school_free(s);
+}
+
+static void a_prompts_rows_that_take_less_are_more(void **state)
+{
+	struct school *s = school_of_two(0.03 * MS, FIXED_NS, 0.05 * MS);
+
+	(void)state;
+	assert_as_long_as_allowed(0.03 * MS);
+	school_free(s);
+}
+
+/* One factor for all of a pass would make of both what they are in the mean. */
+static void decode_that_takes_less_leaves_less_to_prompts(void **state)
+{
+	struct school *s = school_of_two(0.05 * MS, 1.3 * FIXED_NS, 0.03 * MS);
+
+	(void)state;
+	assert_as_long_as_allowed(0.05 * MS);
+	school_free(s);
+}
+
+/* As long as factors follow what passes take, plans are made by those that rows are taken by. */
+static void plans_of_what_was_foreseen_serve_while_factors_change(void **state)
+{
+	struct school *s = school_of_n(1000);
+	struct pupil *reader = join(s, 1, 0, 1);
+	uint64_t before = n_made_in_passes(s);
+
+	(void)state;
+	s->h.config.prompt_percent = 15;
+	world.row_ns *= 5;
+	ask(reader, 900);
+	go_slowly_till_has(s, reader);
+	assert_true(longer_of(reader)->prompts > 1.1);
+	/* the first chunk's, and the last one's where it is no longer than what decode may be */
+	assert_in_range(n_made_in_passes(s), before + 1, before + 2);
+	school_free(s);
+}
+
+/* A pass that took ten times as long is a moment's pause, not what passes take. */
+static void one_slow_pass_says_little(void **state)
+{
+	struct longer longer = LONGER_NONE;
+	const struct longer_parts decode = {100, 0}, both = {100, 50};
+
+	(void)state;
+	for (uint32_t i = 0; i < PASSES; i++) {
+		longer_learn(&longer, &decode, 120);
+		longer_learn(&longer, &both, 120 + 40);
+	}
+	longer_settle(&longer);
+	assert_true(fabs(longer_prompts_ns(&longer, 100, 0.5) - 0.5 * 120 / 0.8) < 1);
+	longer_learn(&longer, &decode, 1200);
+	longer_learn(&longer, &both, 1600);
+	longer_settle(&longer);
+	assert_true(fabs(longer.decode - 1.2) < 0.05);
+	assert_true(fabs(longer.prompts - 0.8) < 0.05);
+}
+
+/* Prompts alone, and what is too little beside decode to be told from it. */
+static void what_tells_nothing_is_not_learned(void **state)
+{
+	struct longer longer = LONGER_NONE;
+
+	(void)state;
+	longer_learn(&longer, &(struct longer_parts){0, 100}, 400);
+	longer_learn(&longer, &(struct longer_parts){100, 5}, 400);
+	longer_settle(&longer);
+	assert_true(longer.decode == 1 && longer.prompts == 1);
+	assert_true(longer_prompts_ns(&longer, 100, 0.5) == 50);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_prompts_rows_that_take_longer_are_fewer),
+		cmocka_unit_test(a_prompts_rows_that_take_less_are_more),
+		cmocka_unit_test(decode_that_takes_less_leaves_less_to_prompts),
+		cmocka_unit_test(plans_of_what_was_foreseen_serve_while_factors_change),
+		cmocka_unit_test(one_slow_pass_says_little),
+		cmocka_unit_test(what_tells_nothing_is_not_learned),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
