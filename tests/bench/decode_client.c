@@ -102,9 +102,13 @@ static void make_by_daemon(struct client *cl)
 
 static void open_by_daemon(struct client *cl, const struct daemon_place *place)
 {
+	uint64_t start_ns;
+
 	read_model(cl);
 	connect_by_daemon(cl, place);
+	start_ns = bench_now_ns();
 	load_by_daemon(cl);
+	cl->figures->weights_ms = ms_since(start_ns);
 	make_by_daemon(cl);
 }
 

@@ -60,7 +60,8 @@ struct decode_times {
 };
 
 struct decode_figures {
-	double load_ms, document_ms, first_ms;
+	/* weights: of what was until the program was there, too, that until they were loaded */
+	double load_ms, weights_ms, document_ms, first_ms;
 	struct decode_times alone, joined, beside, layers;
 	struct decode_times anew; /* first tokens of a turn, whenever they were */
 };

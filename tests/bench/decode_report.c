@@ -1,12 +1,13 @@
 /*
  * decode_report.c - what coppice-bench decode prints of a round: until all have weights and
- * program, which are read once; what a client sees of a token (p50, p99), also while sessions come
- * and go, and while another document as long is computed (beside), or others compute their own
- * layers; how long who joins waits for a session, then the weights, the program, the first token,
- * each from what is before it (means); tokens a second of all; the document's computing, the first
- * tokens behind it; weights read a token; memory of the daemon and of a client (Pss: a page that
- * several have mapped counts in parts); and how the p50 compares with the limit: weights and KV
- * read once, at the rate at which this machine reads memory, or that of the card.
+ * program, which are read once, and of that until they have the weights; what a client sees of a
+ * token (p50, p99), also while sessions come and go, and while another document as long is computed
+ * (beside), or others compute their own layers; how long who joins waits for a session, then the
+ * weights, the program, the first token, each from what is before it (means); tokens a second of
+ * all; the document's computing, the first tokens behind it; weights read a token; memory of the
+ * daemon and of a client (Pss: a page that several have mapped counts in parts); and how the p50
+ * compares with the limit: weights and KV read once, at the rate at which this machine reads
+ * memory, or that of the card.
  *
  * Of tokens while sessions come and go it also says which were slow: decode_slow.h.
  */
@@ -16,6 +17,7 @@
 #include "bench.h"
 
 #include <err.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,15 +226,17 @@ static void report_beside(const struct decode_run *run, const struct decode_opti
 static void report_load(const struct decode_run *run, const struct decode_options *o,
 			const char *name)
 {
-	double most = 0;
+	double most = 0, weights = 0;
 
 	if (o->round > 0 || o->apart)
 		return;
-	for (uint32_t i = 0; i < o->n_clients; i++)
-		if (run->board->of[i].load_ms > most)
-			most = run->board->of[i].load_ms;
+	for (uint32_t i = 0; i < o->n_clients; i++) {
+		most = fmax(most, run->board->of[i].load_ms);
+		weights = fmax(weights, run->board->of[i].weights_ms);
+	}
 	put(name, "load", most, "ms");
 	put(name, "load_rate", (double)o->model->file_bytes / most / 1e6, "GB/s");
+	put(name, "load_weights", weights, "ms");
 }
 
 /* It is there from the first round on; several at once tell nothing of one. */
