@@ -6,6 +6,7 @@
  * the backend's memory and through the hash; a loader that changed it between the two would deceive
  * the user alone whose files these are.
  */
+#include "aside.h"
 #include "content.h"
 #include "spawn.h"
 #include "table.h"
@@ -29,6 +30,7 @@
 
 /* What is of no use is read too, and nobody else loads meanwhile. */
 #define FILES_TIMES 2u
+#define ASIDE_BYTES (UINT64_C(256) << 10) /* fewer are not worth another thread's waking */
 #define FRESH_NS INT64_C(2000000000) /* file systems tell changes no finer than this */
 
 struct load {
@@ -40,6 +42,9 @@ struct load {
 	uint32_t part; /* the one whose turn it is */
 	uint64_t headers_bytes; /* so far */
 	XXH3_state_t *hash; /* owned: of the tensor that is coming */
+	struct aside aside; /* hashes what goes to the backend meanwhile */
+	const uint8_t *hashed; /* so many bytes from there on */
+	uint64_t hashed_bytes;
 };
 
 __attribute__((format(printf, 3, 4))) static int fail(struct load *l, int error, const char *format,
@@ -339,10 +344,36 @@ static void hash_end(struct load *l, uint32_t number)
 	memcpy(&l->weights->content.digests[number], &canonical, sizeof(canonical));
 }
 
+static void hash_bytes(void *arg)
+{
+	struct load *l = arg;
+
+	XXH3_128bits_update(l->hash, l->hashed, l->hashed_bytes);
+}
+
+/* To the backend and through the hash, at once where there is much of it. */
+static int put(struct load *l, uint64_t offset, const uint8_t *from, uint64_t bytes)
+{
+	const struct weights_config *config = weights_config(l->weights);
+	const bool aside = bytes >= ASIDE_BYTES;
+	int r;
+
+	l->hashed = from;
+	l->hashed_bytes = bytes;
+	if (aside)
+		aside_begin(&l->aside, hash_bytes, l);
+	else
+		hash_bytes(l);
+	r = config->ops->program->weights_put(config->backend, l->weights->content.memory, offset,
+					      from, bytes);
+	if (aside)
+		aside_end(&l->aside);
+	return r;
+}
+
 /* Some bytes of the tensor that they have come to. */
 static int take_bytes(struct load *l, struct part *part, const uint8_t *from, uint64_t bytes)
 {
-	const struct weights_config *config = weights_config(l->weights);
 	const struct safetensors_tensor *t = &part->header.tensors[part->tensor];
 	struct weights_content *c = &l->weights->content;
 	uint32_t number = part->numbers[part->tensor];
@@ -352,9 +383,7 @@ static int take_bytes(struct load *l, struct part *part, const uint8_t *from, ui
 	if (number != PROGRAM_NONE) {
 		if (at == 0)
 			hash_begin(l, &c->tensors[number]);
-		XXH3_128bits_update(l->hash, from, bytes);
-		r = config->ops->program->weights_put(config->backend, c->memory,
-						      c->tensors[number].offset + at, from, bytes);
+		r = put(l, c->tensors[number].offset + at, from, bytes);
 	}
 	part->at += bytes;
 	if (r < 0)
@@ -412,6 +441,16 @@ static int each_part(struct load *l, int (*hear_part)(struct load *l))
 	return r;
 }
 
+static int hear_all_data(struct load *l)
+{
+	int r;
+
+	aside_init(&l->aside);
+	r = each_part(l, hear_data);
+	aside_done(&l->aside);
+	return r;
+}
+
 static int bring(struct load *l)
 {
 	struct loader_message end;
@@ -425,7 +464,7 @@ static int bring(struct load *l)
 	if (r == 0)
 		r = say_go(l);
 	if (r == 0)
-		r = each_part(l, hear_data);
+		r = hear_all_data(l);
 	return r < 0 ? r : hear(l, LOADER_END, &end, sizeof(end), &bytes);
 }
 

@@ -1,10 +1,12 @@
 /*
  * loader.c - a loader's life: descriptors, what they are, headers, data, end.
  *
- * It looks at no byte that it reads but the eight that say how long a header is.
+ * It looks at no byte that it reads but the eight that say how long a header is. One core copies a
+ * page cache more slowly than a device takes it, so two read a slot, a half each.
  */
 #include "loader.h"
 
+#include "aside.h"
 #include "wire.h"
 
 #include <endian.h>
@@ -23,6 +25,7 @@
 
 #define NOBODY 65534
 #define LENGTH_BYTES 8u /* of a safetensors header's length */
+#define HALF_BYTES (UINT64_C(256) << 10) /* fewer are not worth another thread's waking */
 
 struct source {
 	int fd; /* owned by the process */
@@ -35,6 +38,7 @@ struct loader {
 	bool taken[LOADER_SLOTS]; /* by the daemon, until it says so */
 	uint32_t n_sources;
 	struct source sources[LOADER_FILES_MAX];
+	struct aside aside; /* reads halves */
 };
 
 static bool say(const struct loader_message *message)
@@ -163,22 +167,52 @@ static int look_at_all(struct loader *l)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-static int read_at(const struct loader *l, uint32_t file, void *to, uint64_t bytes, uint64_t offset)
-{
-	char *at = to;
+struct extent {
+	int fd;
+	char *to;
+	uint64_t bytes, offset;
+	enum loader_failure failure; /* 0: it has been read */
+	int error;
+};
 
-	while (bytes > 0) {
-		ssize_t n = pread(l->sources[file].fd, at, bytes, (off_t)offset);
+static void extent_read(void *arg)
+{
+	struct extent *e = arg;
+
+	while (e->bytes > 0) {
+		ssize_t n = pread(e->fd, e->to, e->bytes, (off_t)e->offset);
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n <= 0)
-			return fail(file, n < 0 ? LOADER_BAD_READ : LOADER_CUT_OFF, errno);
-		at += n;
-		offset += (uint64_t)n;
-		bytes -= (uint64_t)n;
+		if (n <= 0) {
+			e->failure = n < 0 ? LOADER_BAD_READ : LOADER_CUT_OFF;
+			e->error = errno;
+			return;
+		}
+		e->to += n;
+		e->offset += (uint64_t)n;
+		e->bytes -= (uint64_t)n;
 	}
-	return 0;
+}
+
+static int read_at(struct loader *l, uint32_t file, void *to, uint64_t bytes, uint64_t offset)
+{
+	const uint64_t half = bytes < 2 * HALF_BYTES ? 0 : bytes / 2;
+	const int fd = l->sources[file].fd;
+	struct extent first = {.fd = fd, .to = to, .bytes = bytes - half, .offset = offset};
+	struct extent second = {.fd = fd,
+				.to = first.to + first.bytes,
+				.bytes = half,
+				.offset = offset + first.bytes};
+
+	if (half > 0)
+		aside_begin(&l->aside, extent_read, &second);
+	extent_read(&first);
+	if (half > 0)
+		aside_end(&l->aside);
+	if (first.failure)
+		return fail(file, first.failure, first.error);
+	return second.failure ? fail(file, second.failure, second.error) : 0;
 }
 
 /* Bytes [begin, end) of a file, a slot after the other. */
@@ -291,8 +325,11 @@ int loader_run(void)
 		return fail(0, LOADER_BAD_MESSAGE, 0);
 	close(LOADER_CLIENT_FD);
 	r = look_at_all(&l);
-	if (r == 0 && hear_go(&l))
+	if (r == 0 && hear_go(&l)) {
+		aside_init(&l.aside);
 		r = bring_all(&l);
+		aside_done(&l.aside);
+	}
 	/* The daemon kills it, so that a close that hangs keeps nobody but this process; and a
 	 * reason that is on its way is heard, as the end of a process may be heard before it. */
 	while (hear(&(struct loader_message){0}))

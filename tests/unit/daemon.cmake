@@ -30,6 +30,8 @@ if(TARGET coppice_daemon)
 		LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME lent_test SOURCES unit/lent_test.c
 		LIBS coppice_daemon LABELS unit)
+	coppice_test(NAME aside_test SOURCES unit/aside_test.c
+		LIBS coppice_daemon LABELS unit tsan)
 	coppice_test(NAME shm_pages_test SOURCES unit/shm_pages_test.c unit/loop_fixture.c
 		LIBS coppice_daemon LABELS unit tsan)
 endif()

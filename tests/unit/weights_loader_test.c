@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -404,9 +405,48 @@ static void who_stands_for_weights_may_have_others_stand_for_it(void **state)
 	assert_int_equal(fixture_n_memories, 0);
 }
 
+/* ---- pieces --------------------------------------------------------------------------------- */
+
+/* The same tensor, whose pieces begin elsewhere: behind four bytes more. */
+static const char *file_cut(const char *name, const uint8_t *data, size_t bytes, bool behind)
+{
+	char header[256];
+
+	snprintf(header, sizeof(header),
+		 "{%s\"x\":{\"dtype\":\"F16\",\"shape\":[%zu],\"data_offsets\":[%u,%zu]}}",
+		 behind ? "\"i\":{\"dtype\":\"I32\",\"shape\":[1],\"data_offsets\":[0,4]}," : "",
+		 bytes / 2, behind ? 4 : 0, bytes + (behind ? 4 : 0));
+	return fixture_file(name, header, behind ? data : data + 4, bytes + (behind ? 4 : 0));
+}
+
+static void however_a_large_tensor_is_cut_it_is_the_same(void **state)
+{
+	const size_t bytes = LOADER_SLOT_BYTES + LOADER_SLOT_BYTES / 2;
+	uint8_t *data = malloc(bytes + 4);
+	struct weights_table *table = fixture_table();
+	struct weights *a, *b, *c;
+
+	(void)state;
+	assert_non_null(data);
+	for (size_t i = 0; i < bytes + 4; i++)
+		data[i] = (uint8_t)(i * 2654435761u >> 13);
+	a = fixture_load(table, ALICE, file_cut("one", data, bytes, false));
+	b = fixture_load(table, ALICE, file_cut("two", data, bytes, true));
+	data[bytes + 3]++;
+	c = fixture_load(table, ALICE, file_cut("other", data, bytes, true));
+	assert_ptr_equal(weights_real(b), weights_real(a));
+	assert_ptr_not_equal(weights_real(c), weights_real(a));
+	weights_unref(a);
+	weights_unref(b);
+	weights_unref(c);
+	weights_table_free(table);
+	free(data);
+}
+
 static int run(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(however_a_large_tensor_is_cut_it_is_the_same),
 		cmocka_unit_test(a_file_that_changes_while_it_is_read_is_told),
 		cmocka_unit_test(a_file_that_is_cut_off_while_it_is_read_is_told),
 		cmocka_unit_test(a_loader_that_lies_fails_nobody_but_its_client),
