@@ -37,6 +37,7 @@ struct client {
 	uint32_t last[DECODE_SEQS], length[DECODE_SEQS];
 	uint32_t first[DECODE_SEQS]; /* what followed the prompts */
 	uint32_t turn_at; /* the length at which the sequences are to begin anew */
+	uint32_t n_turns;
 };
 
 static void must(int r, const struct fault *fault)
@@ -256,6 +257,8 @@ static void begin_turns(struct client *cl)
 	cl->turn_at = prompt_end(cl) + (n ? (uint32_t)n : 1);
 }
 
+/* What is said this time is what nobody has said before: else each token would be found in the
+ * tree, where others' are not. */
 static void trim(struct client *cl, uint32_t seq)
 {
 	const int r = coppice_seq_trim(cl->seqs[seq].handle, prompt_end(cl), NULL);
@@ -265,7 +268,7 @@ static void trim(struct client *cl, uint32_t seq)
 		must(daemon_fail(cl->forward->daemon, r, "a sequence was not trimmed", &fault),
 		     &fault);
 	cl->length[seq] = prompt_end(cl);
-	cl->last[seq] = cl->first[seq];
+	cl->last[seq] = (cl->first[seq] + cl->n_turns) % cl->o->model->n_vocab;
 }
 
 /* Whether it is time for it. */
@@ -273,6 +276,7 @@ static bool begin_anew(struct client *cl)
 {
 	if (!cl->o->turn || cl->length[0] < cl->turn_at)
 		return false;
+	cl->n_turns++;
 	for (uint32_t i = 0; i < cl->o->n_seqs; i++)
 		trim(cl, i);
 	cl->turn_at = prompt_end(cl) + cl->o->turn;

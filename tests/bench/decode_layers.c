@@ -30,6 +30,16 @@ static struct client_options options_of(const struct decode_options *o)
 				       .memory = COPPICE_HOST};
 }
 
+/* us: sorted. */
+static double late_part(const double *us, uint32_t n)
+{
+	uint32_t n_late = 0;
+
+	while (n_late < n && us[n - 1 - n_late] > DECODE_LAYER_US)
+		n_late++;
+	return (double)n_late / n;
+}
+
 void decode_layers_run(const struct decode_options *o, struct decode_layers *ret)
 {
 	const struct client_options each = options_of(o);
@@ -47,7 +57,8 @@ void decode_layers_run(const struct decode_options *o, struct decode_layers *ret
 				      .p50_us = us[n / 2],
 				      .p99_us = us[(uint32_t)(n * 0.99)],
 				      .p999_us = us[(uint32_t)(n * 0.999)],
-				      .most_us = us[n - 1]};
+				      .most_us = us[n - 1],
+				      .late_part = late_part(us, n)};
 	free(us);
 }
 
@@ -61,9 +72,13 @@ static void put(const char *name, const char *which, const char *metric, double 
 
 void decode_layers_print(const struct decode_layers *l, const char *name, const char *which)
 {
+	char full[48];
+
 	put(name, which, "p50", l->p50_us);
 	put(name, which, "p99", l->p99_us);
 	put(name, which, "p999", l->p999_us);
 	put(name, which, "most", l->most_us);
+	snprintf(full, sizeof(full), "%s_over_2.5_ms", which);
+	bench_print("decode", name, full, 100 * l->late_part, "%");
 }
 #endif
