@@ -398,6 +398,9 @@ struct backend_ops {
 
 	void (*counters)(struct backend *b, struct backend_counters *ret);
 	void (*cost)(struct backend *b, const struct work_shape *shape, struct backend_cost *ret);
+	/* How many times as long as that a batch may take on a machine that nobody has seen one on
+	 * yet; 0: as long. */
+	double unseen;
 	/* What has failed for good, in a sentence; NULL: nothing. The pointer itself is NULL where
 	 * nothing can fail. Does not block. */
 	const char *(*fault)(struct backend *b);

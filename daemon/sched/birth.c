@@ -53,7 +53,7 @@ static void make_parts(struct sched *s)
 	step_queues_init(&core->steps);
 	handle_table_init(&core->seqs);
 	LIST_INIT(&core->users);
-	core->slowness = 1;
+	core->slowness = core->ops->unseen > 1 ? core->ops->unseen : 1;
 	LIST_INIT(&s->sessions);
 	LIST_INIT(&s->ended_sessions);
 	LIST_INIT(&s->models);

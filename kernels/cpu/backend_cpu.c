@@ -436,6 +436,7 @@ static const struct backend_tier_ops cpu_tier = {
 const struct backend_ops backend_cpu = {
 	.name = "cpu",
 	.leaves_parts = true,
+	.unseen = CPU_UNSEEN,
 	.memory = cpu_memory,
 	.open = cpu_open,
 	.close = cpu_close,

@@ -16,6 +16,7 @@
  * nothing. Weights are read as fast. */
 #define CPU_READ_NS_PER_BYTE 0.042
 #define CPU_FIXED_NS 2000.0
+#define CPU_UNSEEN 2.0 /* cores half as fast as those that these are of */
 
 struct backend {
 	struct pool pool;

@@ -378,6 +378,7 @@ static uint32_t group_tile_rows(struct backend *b, const struct work_shape *shap
 
 const struct backend_ops backend_group = {
 	.name = "group",
+	.unseen = 2.4, /* as of devices, GPUs or not */
 	.open = group_open,
 	.close = group_close,
 	.page_bytes = group_page_bytes,

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #define MS 1e6
+#define BUDGET_NS (m->h.config.batch_budget_ms * MS)
 #define LONG_TOKENS 131072u
 #define SHORT_TOKENS 13107u
 #define FORKS 400u
@@ -139,6 +140,52 @@ static void what_was_slow_for_a_while_is_so_no_longer(void **state)
 	(void)batches_of_a_prefill(m, client);
 	assert_true(slow >= 3 * before);
 	assert_true(m->h.sched->core.slowness < 1.5);
+	modelled_free(m);
+}
+
+/* Of a backend that may take 2.4 times as long as modelled: who has a path, of which all that was
+ * learned is forgotten. */
+static struct modelled *start_unseen(double slowness)
+{
+	struct modelled *m = modelled_new();
+	struct sched_core *core;
+
+	m->unseen = 2.4;
+	m->slowness = slowness;
+	modelled_start(m);
+	core = &m->h.sched->core;
+	assert_true(core->slowness > 2.39 && !core->paced);
+	modelled_join(m, 1, FEW_TOKENS);
+	modelled_join(m, 2, SHORT_TOKENS);
+	core->slowness = m->unseen;
+	core->paced = false;
+	modelled_forget(m);
+	return m;
+}
+
+static void the_first_batch_is_no_longer_than_the_others(void **state)
+{
+	struct modelled *m = start_unseen(2.4);
+
+	(void)state;
+	(void)batches_of_a_prefill(m, &m->clients[1]);
+	assert_true(m->longest_ns * m->slowness > 0.5 * BUDGET_NS);
+	assert_true(m->longest_ns * m->slowness <= 1.001 * BUDGET_NS);
+	modelled_free(m);
+}
+
+/* The first batch tells that the machine is as fast as modelled. */
+static void a_machine_is_feared_for_one_batch(void **state)
+{
+	struct modelled *m = start_unseen(1);
+
+	(void)state;
+	modelled_ask(m, &m->clients[1], PREFILL_ROWS);
+	while (!m->h.sched->core.paced)
+		modelled_round(m);
+	assert_true(m->h.sched->core.slowness < 1.01);
+	modelled_await(m, &m->clients[1]);
+	assert_true(m->longest_ns > BUDGET_NS / 2);
 	modelled_free(m);
 }
 
@@ -340,6 +387,8 @@ int main(void)
 		cmocka_unit_test(a_draft_tree_is_cut),
 		cmocka_unit_test(prefill_on_a_long_path_is_cut),
 		cmocka_unit_test(what_was_slow_for_a_while_is_so_no_longer),
+		cmocka_unit_test(the_first_batch_is_no_longer_than_the_others),
+		cmocka_unit_test(a_machine_is_feared_for_one_batch),
 		cmocka_unit_test(the_longest_path_is_cut_at_the_least_budget),
 		cmocka_unit_test(the_largest_budget_cuts_nothing),
 		cmocka_unit_test(blocks_are_chosen_on_paths_that_are_not_too_long),

@@ -212,6 +212,7 @@ static uint64_t look_at_clock(void)
 
 void modelled_start(struct modelled *m)
 {
+	ops.unseen = m->unseen;
 	harness_start(&m->h);
 	m->h.sched->core.clock = look_at_clock;
 }

@@ -43,6 +43,7 @@ struct modelled {
 	uint32_t first_again, others_again;
 	uint32_t n_q_heads; /* of the models of who joins; one KV head */
 	double slowness; /* so much longer than modelled batches take; 1: as long */
+	double unseen; /* what the backend has to be feared to take, before it starts */
 	uint64_t moment_ns; /* after which they do */
 	uint64_t gap_ns; /* and up to so much more at random, of all users but the first */
 	uint64_t random; /* what follows */

@@ -201,6 +201,7 @@ struct school *school_new(double row_ns)
 	world.batch_ns = BUDGET_NS;
 	harness_init(&s->h);
 	s->ops = backend_cpu;
+	s->ops.unseen = 0;
 	s->program = program_ops;
 	s->ops.program = &s->program;
 	s->ops.submit = model_submit;

@@ -38,6 +38,7 @@ struct sched_core {
 	/* turns.h: what each user has had at least, and who has had most */
 	double had_ns, most_had_ns;
 	double slowness; /* how much longer batches take than they are modelled to */
+	bool paced; /* some have told */
 	struct sched_lane_queue lanes; /* all, oldest first; borrowed from sessions */
 	struct step_queues steps; /* the same lanes, by the state of their steps */
 	uint64_t away_alone_ns; /* what the next steps of those who are away may take: away.h */

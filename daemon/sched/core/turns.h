@@ -36,20 +36,23 @@ static inline double budget_ns(const struct sched_core *core)
 	return core->config->batch_budget_ms * 1e6 / core->slowness;
 }
 
-/* Something took so long: what is usual follows slowly, as a moment's pause is no pace. */
-static inline void slowness_learn(double *inout, double modelled_ns, double took_ns)
+/* Something took so long: what is usual follows slowly, as a moment's pause is no pace. What had to
+ * be feared of a machine that nobody had seen anything of yet goes at once. */
+static inline void slowness_learn(double *inout, bool *seen, double modelled_ns, double took_ns)
 {
 	double slowness = took_ns / modelled_ns;
+	double weight = !*seen && slowness < *inout ? 1 : SLOWNESS_WEIGHT;
 
 	slowness = slowness < SLOWNESS_MAX ? slowness : SLOWNESS_MAX;
-	*inout += SLOWNESS_WEIGHT * (slowness - *inout);
+	*inout += weight * (slowness - *inout);
 	*inout = *inout > 1 ? *inout : 1;
+	*seen = true;
 }
 
 /* A batch did. */
 static inline void budget_learn(struct sched_core *core, double modelled_ns, double took_ns)
 {
-	slowness_learn(&core->slowness, modelled_ns, took_ns);
+	slowness_learn(&core->slowness, &core->paced, modelled_ns, took_ns);
 }
 
 /* What the user has had. */

@@ -39,7 +39,7 @@ static bool is_long(const struct step *step)
 
 void streamed_init(struct streamed *p, struct sched_core *core)
 {
-	*p = (struct streamed){.core = core, .slowness = 1};
+	*p = (struct streamed){.core = core, .slowness = SLOWNESS_MAX};
 }
 
 void streamed_find(struct streamed *p)
@@ -443,7 +443,7 @@ static void pass_learn(struct streamed *p, const struct streamed_view *v)
 
 	p->ended_ns = core_clock(p->core);
 	if (ns * p->slowness >= LEARN_NS)
-		slowness_learn(&p->slowness, ns, (double)(p->ended_ns - begun_ns));
+		slowness_learn(&p->slowness, &p->paced, ns, (double)(p->ended_ns - begun_ns));
 }
 
 static void pass_end(struct streamed *p)

@@ -401,6 +401,7 @@ static uint32_t cuda_tile_rows(struct backend *b, const struct work_shape *shape
 static const struct backend_ops ops = {
 	.name = "cuda",
 	.wants_rows = true,
+	.unseen = 2.4, /* where costs count reads of the cache, and nothing is there */
 	.memory = card_memory,
 	.open = cuda_open,
 	.close = cuda_close,
