@@ -8,7 +8,10 @@
 void job_run(struct backend *b, const struct backend_job *job);
 /* The same in parts: begun, with its new tokens where they belong; then a's folds and merges are
  * left to do. */
-void job_begin(struct backend *b, struct attend *a, const struct backend_job *job);
+void job_begin(struct backend *b, struct attend *a, const struct backend_job *job,
+	       const struct pool_pages *pages);
+/* Pages of a job's shape: until a job of another one has its own. */
+const struct pool_pages *job_pages(struct backend *b, const struct work_shape *shape);
 /* Rows are about to be written to a page: copies of it come first. */
 void job_await_page(struct backend *b, const struct pool_pages *pages, uint32_t page);
 

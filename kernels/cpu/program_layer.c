@@ -272,14 +272,14 @@ static void set_job(struct program_pass *pass)
 	pass->job.shape = shape;
 	pass->job.io = pass->program->scratch.io;
 	pass->job.layer = layer_of(pass);
-	pool_pages_init(&pass->pages, &pass->b->pool, shape, pass->b->vec);
+	pass->pages = *job_pages(pass->b, shape);
 	pass->attends = (struct attend_job){&pass->b->run_attend, &pass->job, &pass->pages};
 }
 
 static void begin_attend(struct program_pass *pass)
 {
 	set_job(pass);
-	job_begin(pass->b, &pass->b->run_attend, &pass->job);
+	job_begin(pass->b, &pass->b->run_attend, &pass->job, &pass->pages);
 	if (pass->run->most_ns)
 		attend_remember(&pass->b->run_attend, &pass->job);
 }

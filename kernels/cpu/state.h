@@ -20,6 +20,8 @@
 
 struct backend {
 	struct pool pool;
+	struct pool_pages pages; /* those of the last job's shape; none: n_pages is 0 */
+	struct work_shape pages_shape;
 	struct threads *threads; /* owned */
 	struct attend attend; /* of jobs that are done at once */
 	struct attend run_attend; /* of a run's, between whose segments others come */

@@ -322,6 +322,26 @@ static void test_an_appended_row_is_read_back_from_any_page_of_any_extent(void *
 	backend_cpu.close(b);
 }
 
+/* A page of the one shape lies where one of the other would with the first one's bytes. */
+static void test_jobs_of_two_shapes_have_each_their_own_pages(void **state)
+{
+	struct backend *b = open_small();
+	struct probe large, small;
+
+	(void)state;
+	probe_init(&large);
+	probe_init(&small);
+	small.shape.n_layers = 1;
+	small.shape.page_tokens = 16;
+	assert_int_equal(backend_cpu.extent_commit(b, 0), 0);
+	assert_int_equal(backend_cpu.extent_commit(b, 1), 0);
+	probe_put(&large, b, 0, 16, 3, 1000);
+	probe_put(&small, b, 0, 16, 3, 2000);
+	assert_row(&large, b, 0, 16, 3, 1000);
+	assert_row(&small, b, 0, 16, 3, 2000);
+	backend_cpu.close(b);
+}
+
 static void test_moves_are_done_in_order_for_all_layers(void **state)
 {
 	struct backend *b = open_small();
@@ -503,6 +523,7 @@ int main(void)
 		cmocka_unit_test(test_weights_take_memory_as_they_are_put),
 		cmocka_unit_test(test_closing_nothing_is_fine),
 		cmocka_unit_test(test_an_appended_row_is_read_back_from_any_page_of_any_extent),
+		cmocka_unit_test(test_jobs_of_two_shapes_have_each_their_own_pages),
 		cmocka_unit_test(test_moves_are_done_in_order_for_all_layers),
 		cmocka_unit_test(test_moved_keys_score_as_they_did),
 		cmocka_unit_test(test_a_released_extent_comes_back_zeroed),
