@@ -100,6 +100,30 @@ static void floods_of_appends(void **state)
 	assert_withstood(state, attack_neighbour, append_and_trim);
 }
 
+/* Ever new paths, so that idle ones have to go for them, whole nodes of them. */
+static int leave_paths(const struct harness *h, int said)
+{
+	static struct stepper s;
+	Coppice__SeqClose m = COPPICE__SEQ_CLOSE__INIT;
+
+	stepper_start(&s, h);
+	attack_is_on(said);
+	for (uint32_t n = 1; attack_goes_on(); n++) {
+		stepper_number_from(&s, n * attack_path_tokens());
+		for (uint32_t i = 0; i < attack_path_tokens(); i += CHUNK)
+			must(stepper_append(&s, CHUNK) == 0);
+		m.seq = s.seq;
+		must(client_verb(&s.x.c, seq_close, &m)->code == 0);
+		s.seq = raw_seq(&s.x);
+	}
+	return 0;
+}
+
+static void paths_that_come_and_go(void **state)
+{
+	assert_withstood(state, attack_neighbour, leave_paths);
+}
+
 /* ---- what comes and goes ---- */
 
 /* Each has another name, so that the store has never had it. */
@@ -211,6 +235,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sparse_prefill_behind_long_paths),
 		cmocka_unit_test(floods_of_appends),
+		cmocka_unit_test(paths_that_come_and_go),
 		cmocka_unit_test(floods_of_models),
 		cmocka_unit_test(floods_of_lanes),
 		cmocka_unit_test(floods_of_pins),

@@ -77,7 +77,7 @@ int stepper_extend(struct stepper *s, uint64_t seq, uint32_t n, uint32_t flags)
 
 	assert_true(n <= STEPPER_CHUNK);
 	for (uint32_t i = 0; i < n; i++) {
-		body[i] = i + 7;
+		body[i] = s->first_id + i;
 		body[n + i] = UINT32_MAX;
 	}
 	return stepper_do(
@@ -96,8 +96,14 @@ void stepper_start(struct stepper *s, const struct harness *h)
 {
 	s->x = raw_open(h);
 	s->seq = raw_seq(&s->x);
+	s->first_id = 7;
 	munmap(s->x.c.arena, s->x.c.arena_bytes); /* its prompt is read */
 	s->arena = client_arena(&s->x.c, 4 * PLACE_BYTES);
+}
+
+void stepper_number_from(struct stepper *s, uint32_t first_id)
+{
+	s->first_id = first_id;
 }
 
 void stepper_end(struct stepper *s)

@@ -13,11 +13,14 @@ struct stepper {
 	struct raw x;
 	uint32_t arena;
 	uint64_t seq;
+	uint32_t first_id; /* what it extends by is numbered from there */
 };
 
 /* With a sequence of which nothing is computed. */
 void stepper_start(struct stepper *s, const struct harness *h);
 void stepper_end(struct stepper *s);
+/* Ids of what follows: without it they are the same for all. */
+void stepper_number_from(struct stepper *s, uint32_t first_id);
 
 /* What follows waits, and returns the status: 0 or -errno. */
 
