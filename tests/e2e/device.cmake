@@ -34,10 +34,11 @@ set(where_fakes_are "LD_LIBRARY_PATH=${fakes};COPPICE_MODULE_DIR=${fakes}")
 add_test(NAME device_fake_test COMMAND device_test $<TARGET_FILE:coppiced>)
 set_tests_properties(device_fake_test PROPERTIES TIMEOUT 300 LABELS "e2e;tsan"
 	ENVIRONMENT "FAKE_CUDA=1;${where_fakes_are}")
-# The same under MPS, where the library's streams take turns by kernels.
+# The same under MPS, where the library's streams take turns by kernels. Here and below nobody spins
+# who has nothing to do: half of what these tests take was that.
 add_test(NAME device_fake_mps_test COMMAND device_test $<TARGET_FILE:coppiced>)
 set_tests_properties(device_fake_mps_test PROPERTIES TIMEOUT 300 LABELS "e2e;tsan"
-	ENVIRONMENT "FAKE_CUDA=1;FAKE_CUDA_MPS=1;${where_fakes_are}")
+	ENVIRONMENT "COPPICE_TEST_SLEEP=1;FAKE_CUDA=1;FAKE_CUDA_MPS=1;${where_fakes_are}")
 # Several devices: clients notice nothing, so that their tests are the same. And what there is to be
 # noticed.
 coppice_test(NAME devices_test SOURCES e2e/devices_test.c
@@ -46,4 +47,5 @@ add_dependencies(devices_test coppiced fake_module)
 set_tests_properties(devices_test PROPERTIES ENVIRONMENT "COPPICE_MODULE_DIR=${fakes}")
 add_test(NAME device_fake_devices_test COMMAND device_test $<TARGET_FILE:coppiced>)
 set_tests_properties(device_fake_devices_test PROPERTIES TIMEOUT 300 LABELS "e2e;tsan"
-	ENVIRONMENT "FAKE_CUDA=1;${where_fakes_are};COPPICE_TEST_DEVICES=0,1")
+	ENVIRONMENT
+		"COPPICE_TEST_SLEEP=1;FAKE_CUDA=1;${where_fakes_are};COPPICE_TEST_DEVICES=0,1")
