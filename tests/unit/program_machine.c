@@ -16,6 +16,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 #define N_EXTENTS 16
+#define EXTENT_BYTES (2 * MIB)
 #define EVERYTHING \
 	(PROGRAM_WANT_TOP | PROGRAM_WANT_SCORE | PROGRAM_WANT_LOGITS | PROGRAM_WANT_HIDDEN)
 #define ARENA_BYTES 4096u /* arenas are whole pages of the machine */
@@ -33,7 +34,7 @@ static void set_ids(struct machine *machine)
 void machine_init_on(struct machine *machine, const struct backend_ops *ops,
 		     struct program_model *model, uint32_t n_threads)
 {
-	struct backend_config config = {N_EXTENTS * 2 * MIB, 2 * MIB, n_threads, NULL};
+	struct backend_config config = {N_EXTENTS * EXTENT_BYTES, EXTENT_BYTES, n_threads, NULL};
 	const struct backend_program_ops *program = ops->program;
 	struct program_widths widths;
 	char why[PROGRAM_WHY_BYTES] = "";
@@ -44,8 +45,6 @@ void machine_init_on(struct machine *machine, const struct backend_ops *ops,
 				    .segment_tokens = WORK_TILE_TOKENS};
 	set_ids(machine);
 	assert_int_equal(ops->open(&config, &machine->backend, NULL, 0), 0);
-	for (uint32_t i = 0; i < N_EXTENTS; i++)
-		assert_int_equal(ops->extent_commit(machine->backend, i), 0);
 	assert_int_equal(program->weights_new(machine->backend, model->p.weights_bytes,
 					      &machine->weights),
 			 0);
@@ -106,10 +105,22 @@ static uint32_t cut(const struct machine *machine, const struct machine_seq *seq
 	return n;
 }
 
+/* An extent has memory from its first page on: clearing it is much of what a small run takes. */
+static uint32_t new_page(struct machine *machine)
+{
+	const struct work_shape *shape = &machine->model->p.shape;
+	uint64_t bytes = machine->ops->page_bytes(machine->backend, shape, NULL, 0);
+	uint32_t page = machine->next_page++, n = (uint32_t)(EXTENT_BYTES / bytes);
+
+	if (page % n == 0)
+		assert_int_equal(machine->ops->extent_commit(machine->backend, page / n), 0);
+	return page;
+}
+
 static void give_pages(struct machine *machine, struct machine_seq *seq, uint32_t n_tokens)
 {
 	while (seq->n_pages * machine->model->p.shape.page_tokens < n_tokens)
-		seq->pages[seq->n_pages++] = machine->next_page++;
+		seq->pages[seq->n_pages++] = new_page(machine);
 }
 
 static size_t out_bytes(const struct machine *machine)
