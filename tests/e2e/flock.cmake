@@ -1,15 +1,12 @@
 # Many processes over one daemon; the agent's program; what the library's user may get wrong.
 if(TARGET coppiced AND TARGET coppice)
-	foreach(pair
-		flock:flock_stem api:api_fixture api_append:api_fixture api_failure:api_fixture)
-		string(REPLACE ":" ";" pair ${pair})
-		list(GET pair 0 name)
-		list(GET pair 1 helper)
-		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c e2e/${helper}.c
+	foreach(name flock api api_append api_failure)
+		coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c
 			LIBS e2e_fixtures coppice coppice_proto m
 			ARGS $<TARGET_FILE:coppiced> LABELS e2e)
 		add_dependencies(${name}_test coppiced)
 	endforeach()
+	target_sources(flock_test PRIVATE e2e/flock_stem.c)
 endif()
 if(TARGET coppiced AND TARGET coppice-agent)
 	pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
@@ -45,15 +42,16 @@ endif()
 if(TARGET coppiced AND TARGET coppice_agent)
 	coppice_path(coppiced coppiced)
 	coppice_path(coppicectl coppicectl)
+	coppice_fixtures(decode_fixtures e2e/decode_fixture.c)
+	target_link_libraries(decode_fixtures PUBLIC coppice_agent coppice_model coppice)
+	target_compile_definitions(decode_fixtures PUBLIC
+		COPPICED_PATH="${coppiced}"
+		COPPICECTL_PATH="${coppicectl}"
+		MODEL_DIR="${coppice_data}/tests/model")
 	foreach(name
 		decode_test decode_attack_test decode_cancel_test decode_draft_test
 		decode_refusal_test decode_tiers_test weights_faults_test weights_map_test)
-		coppice_test(NAME ${name} SOURCES e2e/${name}.c e2e/decode_fixture.c
-			LIBS coppice_agent coppice_model coppice LABELS e2e)
-		target_compile_definitions(${name} PRIVATE
-			COPPICED_PATH="${coppiced}"
-			COPPICECTL_PATH="${coppicectl}"
-			MODEL_DIR="${coppice_data}/tests/model")
+		coppice_test(NAME ${name} SOURCES e2e/${name}.c LIBS decode_fixtures LABELS e2e)
 		add_dependencies(${name} coppiced coppicectl)
 	endforeach()
 	target_sources(weights_faults_test PRIVATE e2e/hung_file.c)

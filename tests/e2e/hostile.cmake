@@ -28,15 +28,9 @@ if(TARGET coppiced AND TARGET coppice)
 			list(APPEND attacks attack_program)
 		endif()
 		coppice_fixtures(attack_fixtures e2e/attack_fixture.c e2e/attack_tokens.c
-			e2e/attack_watch.c e2e/decode_fixture.c e2e/heavy.c)
+			e2e/attack_watch.c e2e/heavy.c)
 		target_link_libraries(attack_fixtures PUBLIC
-			e2e_fixtures coppice_model coppice coppice_proto)
-		coppice_path(coppiced coppiced)
-		coppice_path(coppicectl coppicectl)
-		target_compile_definitions(attack_fixtures PUBLIC
-			COPPICED_PATH="${coppiced}"
-			COPPICECTL_PATH="${coppicectl}"
-			MODEL_DIR="${coppice_data}/tests/model")
+			e2e_fixtures decode_fixtures coppice_proto)
 		foreach(name ${attacks})
 			coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c
 				LIBS attack_fixtures

@@ -7,7 +7,7 @@ if(TARGET coppice_daemon)
 		LIBS unit_fixtures coppice_daemon LABELS fuzz)
 endif()
 if(TARGET coppiced AND TARGET coppice)
-	coppice_test(NAME control_fuzz SOURCES fuzz/control_fuzz.c fuzz/draw.c
+	coppice_test(NAME control_fuzz SOURCES fuzz/control_fuzz.c
 		LIBS e2e_fixtures coppice coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS fuzz)
 	add_dependencies(control_fuzz coppiced)
 endif()

@@ -19,29 +19,30 @@ if(TARGET coppice_daemon)
 	coppice_test(NAME weights_verbs_test SOURCES unit/weights_verbs_test.c
 		LIBS coppice_daemon LABELS unit)
 	target_link_options(weights_verbs_test PRIVATE -Wl,--wrap=weights_real)
-	coppice_test(NAME loop_test SOURCES unit/loop_test.c unit/loop_fixture.c
-		LIBS coppice_daemon LABELS unit)
-	coppice_test(NAME loop_turns_test SOURCES unit/loop_turns_test.c unit/loop_fixture.c
-		LIBS coppice_daemon LABELS unit)
-	coppice_test(NAME loop_uring_test SOURCES unit/loop_uring_test.c unit/loop_fixture.c
-		LIBS coppice_daemon LABELS unit)
+	coppice_test(NAME loop_test SOURCES unit/loop_test.c
+		LIBS unit_fixtures coppice_daemon LABELS unit)
+	coppice_test(NAME loop_turns_test SOURCES unit/loop_turns_test.c
+		LIBS unit_fixtures coppice_daemon LABELS unit)
+	coppice_test(NAME loop_uring_test SOURCES unit/loop_uring_test.c
+		LIBS unit_fixtures coppice_daemon LABELS unit)
 	target_link_options(loop_uring_test PRIVATE -Wl,--wrap=io_uring_submit_and_wait)
-	coppice_test(NAME errands_test SOURCES unit/errands_test.c unit/loop_fixture.c
-		LIBS coppice_daemon LABELS unit)
+	coppice_test(NAME errands_test SOURCES unit/errands_test.c
+		LIBS unit_fixtures coppice_daemon LABELS unit)
 	coppice_test(NAME lent_test SOURCES unit/lent_test.c
 		LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME aside_test SOURCES unit/aside_test.c
 		LIBS coppice_daemon LABELS unit tsan)
-	coppice_test(NAME shm_pages_test SOURCES unit/shm_pages_test.c unit/loop_fixture.c
-		LIBS coppice_daemon LABELS unit tsan)
+	coppice_test(NAME shm_pages_test SOURCES unit/shm_pages_test.c
+		LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 endif()
 if(TARGET coppiced)
 	foreach(name ledger_wait weights weights_loader weights_shares)
-		coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c unit/weights_fixture.c
-			LIBS coppice_daemon ARGS $<TARGET_FILE:coppiced> LABELS unit tsan)
+		coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c
+			LIBS unit_fixtures coppice_daemon
+			ARGS $<TARGET_FILE:coppiced> LABELS unit tsan)
 		add_dependencies(${name}_test coppiced)
 	endforeach()
-	coppice_test(NAME ledger_test SOURCES unit/ledger_test.c unit/weights_fixture.c
+	coppice_test(NAME ledger_test SOURCES unit/ledger_test.c
 		LIBS unit_fixtures coppice_daemon ARGS $<TARGET_FILE:coppiced> LABELS unit)
 	add_dependencies(ledger_test coppiced)
 	foreach(name control control_memory control_pins control_program service)
