@@ -189,6 +189,38 @@ static void a_machine_is_feared_for_one_batch(void **state)
 	modelled_free(m);
 }
 
+#define PAGES (SHORT_TOKENS / 64)
+#define READERS 60u
+
+/* Reading them takes nothing, and who has to name all of their pages takes his time. */
+static void what_plans_take_is_in_the_budget(void **state)
+{
+	struct modelled *m = start(1);
+	double most;
+
+	(void)state;
+	for (uint32_t i = 0; i < READERS; i++)
+		modelled_join(m, 1 + i, SHORT_TOKENS);
+	for (uint32_t i = 0; i < READERS; i++) {
+		struct client *c = &m->clients[i].c;
+		struct sched_model *model = c->session->models[c->model - 1];
+
+		model->token_ns = model->pair_ns = 0;
+	}
+	m->h.sched->core.slowness = 4;
+	most = BUDGET_NS / 4 / PAGE_NS;
+	assert_true(READERS * PAGES > 1.5 * most);
+	modelled_forget(m);
+	m->most_slices = 0;
+	for (uint32_t i = 0; i < READERS; i++)
+		modelled_ask(m, &m->clients[i], 1);
+	for (uint32_t i = 0; i < READERS; i++)
+		modelled_await(m, &m->clients[i]);
+	assert_true(m->most_slices > PAGES);
+	assert_true((double)m->most_slices <= most);
+	modelled_free(m);
+}
+
 static void the_longest_path_is_cut_at_the_least_budget(void **state)
 {
 	struct modelled *m = start(1);
@@ -389,6 +421,7 @@ int main(void)
 		cmocka_unit_test(what_was_slow_for_a_while_is_so_no_longer),
 		cmocka_unit_test(the_first_batch_is_no_longer_than_the_others),
 		cmocka_unit_test(a_machine_is_feared_for_one_batch),
+		cmocka_unit_test(what_plans_take_is_in_the_budget),
 		cmocka_unit_test(the_longest_path_is_cut_at_the_least_budget),
 		cmocka_unit_test(the_largest_budget_cuts_nothing),
 		cmocka_unit_test(blocks_are_chosen_on_paths_that_are_not_too_long),

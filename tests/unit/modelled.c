@@ -107,6 +107,8 @@ static int model_submit(struct backend *b, const struct backend_batch *batch, ui
 		return 0;
 	for (uint32_t i = 0; i < batch->n_jobs; i++) {
 		const struct backend_job *job = &batch->jobs[i];
+
+		world.of->most_slices = max_u64(world.of->most_slices, job->tree->n_slices);
 		uint32_t read[MODELLED_CLIENTS] = {0};
 
 		ns += MODELLED_FIXED_NS + (double)job->list->kv_tokens_read * MODELLED_TOKEN_NS;

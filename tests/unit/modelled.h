@@ -37,6 +37,7 @@ struct modelled {
 	struct modelled_client clients[MODELLED_CLIENTS];
 	uint32_t n_clients;
 	double longest_ns; /* of a batch */
+	uint64_t most_slices; /* of pages, of a batch */
 	uint64_t n_batches, n_estimates;
 	/* Rows that clients ask for once they have what they asked for, those of user 1 and others;
 	 * 0: they do not. */

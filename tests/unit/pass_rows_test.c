@@ -5,6 +5,8 @@
 #include "school.h"
 
 #include "daemon/program/held_program.h"
+#include "daemon/sched/core/turns.h"
+#include "daemon/sched/run/slice.h"
 #include "daemon/sched/sched_impl.h"
 
 #include <setjmp.h>
@@ -159,6 +161,73 @@ static void products_of_all_rows_are_in_the_time_that_a_prompt_has(void **state)
 	school_free(s);
 }
 
+#define HEADS 3000u
+
+/* Where attention is cut by time, a pass may have seconds of it; each row leaves something in each
+ * segment of 2,048 tokens of its path, for each head. */
+static void what_rows_leave_to_be_merged_has_its_room(void **state)
+{
+	struct school *s = school_new(0.001 * MS);
+	struct sched_model *model;
+	struct pupil *p, *q;
+	double row_bytes = HEADS * (16 + 2) * 4.0, most;
+
+	(void)state;
+	s->program.holds = true;
+	world.fixed_ns = 2000 * MS;
+	s->h.config.pool_bytes = 64u << 20;
+	school_start(s);
+	p = join(s, 1, 0, 1);
+	q = join(s, 1, 0, 1);
+	ask(p, 20000);
+	ask(q, 20000);
+	go_till_all_have(s);
+	model = p->c.session->models[p->c.model - 1];
+	model->shape.n_q_heads = HEADS;
+	ask(p, 50);
+	ask(q, 500);
+	go_passes(s, 1);
+	model->shape.n_q_heads = 1;
+	most = (double)SLICE_PARTIALS_BYTES / (row_bytes * (20000 / 2048 + 2));
+	assert_in_range(world.n_rows, (uint32_t)most - 1, (uint32_t)most);
+	school_free(s);
+}
+
+#define READERS 20u
+#define READER_TOKENS 20000u
+
+/* Whose pages are small, so that a plan for all of them takes longer than to read them; it is made
+ * in one piece, however long the pass. */
+static void to_plan_a_pass_takes_no_longer_than_a_batch(void **state)
+{
+	struct school *s = school_new(0);
+	struct sched_model *model;
+	double plan_ns, most_ns;
+
+	(void)state;
+	world.fixed_ns = 2000 * MS;
+	s->h.config.batch_budget_ms = 1;
+	school_start(s);
+	for (uint32_t i = 0; i < READERS; i++) {
+		join(s, 1 + i, 0, 1);
+		ask(&s->pupils[i], READER_TOKENS);
+		go_till_all_have(s);
+	}
+	model = s->pupils[0].c.session->models[s->pupils[0].c.model - 1];
+	model->token_ns = model->pair_ns = 0;
+	s->h.sched->core.slowness = 32;
+	plan_ns = pages_ns(model, READER_TOKENS);
+	most_ns = 1 * MS / 32;
+	assert_true(READERS * plan_ns > 1.5 * most_ns);
+	for (uint32_t i = 0; i < READERS; i++)
+		ask(&s->pupils[i], 1);
+	go_passes(s, 1);
+	assert_true(world.n_rows > 1);
+	assert_true((world.n_rows - 1) * plan_ns <= most_ns);
+	go_till_all_have(s);
+	school_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -169,6 +238,8 @@ int main(void)
 		cmocka_unit_test(no_pass_is_longer_than_some_budgets),
 		cmocka_unit_test(rows_are_left_out_where_the_others_are_sooner_without),
 		cmocka_unit_test(products_of_all_rows_are_in_the_time_that_a_prompt_has),
+		cmocka_unit_test(what_rows_leave_to_be_merged_has_its_room),
+		cmocka_unit_test(to_plan_a_pass_takes_no_longer_than_a_batch),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

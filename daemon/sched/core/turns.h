@@ -11,6 +11,8 @@
 
 #include "core.h"
 
+#include <math.h>
+
 #define SLOWNESS_WEIGHT 0.125 /* of a batch in what is usual */
 #define SLOWNESS_MAX 8.0
 
@@ -25,9 +27,20 @@ static inline double work_ns(const struct sched_model *model, double n_pairs, do
  * a batch and plans it goes over them three times, at 40 to 170 ns. */
 #define NODE_NS 500.0
 
+/* Of each page of a path: a plan names all of them, at 25 to 33 ns. What a page takes to be read is
+ * mostly more; of a small one on a device with much memory it is not, and a pool has many. */
+#define PAGE_NS 32.0
+
+static inline double pages_ns(const struct sched_model *model, double n_tokens)
+{
+	return n_tokens / model->shape.page_tokens * PAGE_NS;
+}
+
+/* To plan for a path and to read it: what of both takes longer, rather than their sum, as a plan is
+ * kept. */
 static inline double path_ns(const struct sched_model *model, double n_tokens, double n_nodes)
 {
-	return n_tokens * model->token_ns + n_nodes * NODE_NS;
+	return fmax(n_tokens * model->token_ns, pages_ns(model, n_tokens)) + n_nodes * NODE_NS;
 }
 
 /* Of modelled time. */

@@ -99,8 +99,10 @@ static int batch_make(struct batch *b)
 /* What a job is modelled to take, as it was planned. */
 static double job_ns(const struct batch *b, const struct batch_job *job)
 {
+	double n_tokens = (double)job->plan->list.kv_tokens_read;
 	double ns = job->model->cost.fixed_ns +
-		    path_ns(job->model, (double)job->plan->list.kv_tokens_read, job->n_walked);
+		    (job->n_walked ? path_ns(job->model, n_tokens, job->n_walked)
+				   : work_ns(job->model, 0, n_tokens)); /* its plan was kept */
 
 	if (b->sliced)
 		return b->slice.ns;

@@ -16,7 +16,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define SLICE_PARTIALS_BYTES (UINT64_C(64) << 20)
 #define DEVICE_ROWS 4096u
 /* Rows x tokens of a path: with 32 heads of 128 an H200's 6 ms. */
 #define SLICE_PAIRS (UINT64_C(192) << 20)
@@ -41,8 +40,7 @@ static uint32_t prefill_rows(const struct filling *f, const struct step_part *pa
 {
 	const struct work_shape *shape = &f->job->model->shape;
 	uint64_t end = (uint64_t)store_seq_n_tokens(part->seq->store) + part->n_new;
-	uint64_t row_bytes = (end / f->job->config.segment_tokens + 2) * shape->n_q_heads *
-			     (shape->head_dim + 2) * sizeof(float);
+	uint64_t row_bytes = slice_partials_bytes(shape, &f->job->config, end);
 	uint64_t most = SLICE_PARTIALS_BYTES / row_bytes + 1, least = SLICE_PAIRS / end;
 	uint32_t wanted = f->core->config->prefill_rows;
 

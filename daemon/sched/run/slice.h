@@ -12,6 +12,18 @@
 
 #include "job.h"
 
+/* What rows find in the segments of their paths is kept until it is merged: of a slice, or of a
+ * pass on a backend that computes on the host's own memory, so much. */
+#define SLICE_PARTIALS_BYTES (UINT64_C(64) << 20)
+
+/* The same of a row that sees so many tokens. */
+static inline uint64_t slice_partials_bytes(const struct work_shape *shape,
+					    const struct plan_config *config, uint64_t n_tokens)
+{
+	return (n_tokens / config->segment_tokens + 2) * shape->n_q_heads * (shape->head_dim + 2) *
+	       sizeof(float);
+}
+
 /* The next slice of the lane's step, which is the job's only one. 0 or -ENOMEM. */
 MUST_CHECK int slice_take(struct slice *slice, struct plans *p, const struct batch_job *job,
 			  const struct sched_lane *lane);

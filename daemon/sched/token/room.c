@@ -16,6 +16,7 @@
 #include "daemon/program/held_program.h"
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/run/job_tree.h"
+#include "daemon/sched/run/slice.h"
 #include "daemon/sched/seq/seq.h"
 #include "daemon/sched/step/step_end.h"
 
@@ -57,6 +58,7 @@ void room_begin(struct passes *p, const struct sched_model *model, struct room *
 			     .parts = parts,
 			     .layer_ns = budget_ns(p->core),
 			     .paths = paths_begin(p->plans)};
+	job_config(p->core, &model->shape, p->core->config->policy.policy, &ret->plan);
 }
 
 /* From now on prompts are taken. */
@@ -134,13 +136,23 @@ static uint32_t n_unwanted(const struct asked *a)
 	return part->first_wanted > n_done ? part->first_wanted - n_done : 0;
 }
 
+/* Of a row of it. */
+static uint64_t partials_bytes(const struct room *room, const struct asked *a)
+{
+	return slice_partials_bytes(&room->model->shape, &room->plan, a->n_before);
+}
+
 /* How many rows of it the attention of one layer has time for: devices do not cut it, and it takes
- * no longer than a batch may; but for the first row of a pass (rows_for). */
-static double attended_in_time(const struct room *room, const struct asked *a)
+ * no longer than a batch may; but for the first row of a pass (rows_for). Where it is cut there is
+ * memory for so many. */
+static double attended(const struct room *room, const struct asked *a)
 {
 	double left_ns = room->layer_ns - room->attend_ns, each_ns = layer_ns(room, a);
+	double left_bytes = (double)SLICE_PARTIALS_BYTES - (double)room->partials_bytes;
 
-	if (each_ns <= 0 || room->program->holds)
+	if (room->program->holds)
+		return fmax(left_bytes / (double)partials_bytes(room, a), 0);
+	if (each_ns <= 0)
 		return room->rows;
 	return left_ns > 0 ? left_ns / each_ns : 0;
 }
@@ -217,7 +229,7 @@ static uint32_t most_rows(const struct room *room, const struct asked *a, uint32
 	double longer_ns = (ALONE_PARTS - 1) * room->budget_ns;
 	uint32_t most;
 
-	n = (uint32_t)fmin(n, attended_in_time(room, a));
+	n = (uint32_t)fmin(n, attended(room, a));
 	most = rows_in(room, a, room->ns, n);
 	if (room->n_taken + most >= room->alone_rows)
 		return most;
@@ -236,7 +248,9 @@ static uint32_t rows_for(const struct room *room, const struct asked *a)
 	if (n == 0 && n_left > 0 && is_first)
 		n = 1;
 	n = min_u32(n, room->rows);
-	return n < n_left && a->lane->decode.parents && !is_first ? 0 : n;
+	if (is_first)
+		return n;
+	return (n < n_left && a->lane->decode.parents) || room->plan_ns >= room->layer_ns ? 0 : n;
 }
 
 /* Returns how long they take. */
@@ -245,9 +259,12 @@ static double room_take(struct room *room, const struct asked *a, uint32_t n)
 	const struct sched_model *m = room->model;
 	struct path_added added = paths_add(room->paths, asked_seq(a));
 	double read_ns = work_ns(m, 0, added.n_tokens);
-	double ns = rows_ns(room, a, n) + m->shape.n_layers * read_ns + added.n_nodes * NODE_NS;
+	double nodes_ns = added.n_nodes * NODE_NS, named_ns = pages_ns(m, added.n_tokens);
+	double ns = rows_ns(room, a, n) + fmax(m->shape.n_layers * read_ns, named_ns) + nodes_ns;
 
+	room->plan_ns += nodes_ns + named_ns;
 	room->attend_ns += n * layer_ns(room, a) + read_ns;
+	room->partials_bytes += n * partials_bytes(room, a);
 	room->n_nodes += added.n_nodes;
 	room->rows -= n;
 	room->n_taken += n;
