@@ -121,23 +121,30 @@ static void test_the_oldest_goes_where_host_memory_is_full(void **state)
 	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 0);
 }
 
+/* A domain's texts of a length, none of which begins as another does. */
+static void leave_three_others(struct tier_world *w, uint64_t domain)
+{
+	for (uint32_t i = 0; i < 3; i++) {
+		char document[] = DOCUMENT_B;
+		struct store_seq *q;
+
+		document[0] = (char)('1' + i);
+		q = tier_world_seq(w, (struct tier_world_key){.domain = domain}, document, NULL);
+		assert_int_equal(tier_world_publish(w, q, document), 0);
+		store_seq_close(q, 0);
+		tier_world_settle(w);
+	}
+}
+
 static void test_a_domain_displaces_its_own(void **state)
 {
 	struct tier_world *w =
 		tier_world_of(state, (struct tier_world_options){.device_pages = 5,
 								 .host_pages = 16,
 								 .domain_host_pages = 6});
-	struct store_seq *q;
 
 	tier_world_leave(w, DOCUMENT_A);
-	for (uint32_t i = 0; i < 3; i++) {
-		char document[] = DOCUMENT_B;
-		document[0] = (char)('1' + i);
-		q = tier_world_seq(w, (struct tier_world_key){.domain = 2}, document, NULL);
-		assert_int_equal(tier_world_publish(w, q, document), 0);
-		store_seq_close(q, 0);
-		tier_world_settle(w);
-	}
+	leave_three_others(w, 2);
 	assert_true(tier_world_stats(w).tiers[STORE_HOST].share_evicted > 0);
 	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 16);
 }
@@ -148,18 +155,9 @@ static void test_whose_store_it_is_displaces_the_oldest(void **state)
 		tier_world_of(state, (struct tier_world_options){.device_pages = 5,
 								 .host_pages = 8,
 								 .domain_host_pages = 6});
-	struct store_seq *q;
 
 	tier_world_leave(w, DOCUMENT_A);
-	for (uint32_t i = 0; i < 3; i++) {
-		char document[] = DOCUMENT_B;
-		document[0] = (char)('1' + i);
-		q = tier_world_seq(w, (struct tier_world_key){.domain = WORLD_OWNER}, document,
-				   NULL);
-		assert_int_equal(tier_world_publish(w, q, document), 0);
-		store_seq_close(q, 0);
-		tier_world_settle(w);
-	}
+	leave_three_others(w, WORLD_OWNER);
 	assert_int_equal(tier_world_stats(w).tiers[STORE_HOST].share_evicted, 0);
 	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 0);
 }
