@@ -1,7 +1,8 @@
 /*
  * attack_kinds_test.c - what one user can do to hold up another by kinds of work that attack_test
- * does not have: sparse prefill behind long paths, K and V that are only appended, models, lanes
- * and pins that come and go, and all of it at once by several users.
+ * does not have: sparse prefill behind long paths, subnormal numbers, K and V that are only
+ * appended, paths that go for others, models, lanes and pins that come and go, and all of it at
+ * once by several users.
  */
 #include "attack_fixture.h"
 #include "element.h"
@@ -27,11 +28,16 @@ static void must(bool held)
 		_exit(97);
 }
 
+static void path_append(struct stepper *s)
+{
+	for (uint32_t n = 0; n < attack_path_tokens(); n += CHUNK)
+		must(stepper_append(s, CHUNK) == 0);
+}
+
 static void path_start(struct stepper *s, const struct harness *h)
 {
 	stepper_start(s, h);
-	for (uint32_t n = 0; n < attack_path_tokens(); n += CHUNK)
-		must(stepper_append(s, CHUNK) == 0);
+	path_append(s);
 }
 
 static void trim(struct stepper *s)
@@ -62,23 +68,49 @@ static int prefill_sparsely(const struct harness *h, int said)
 	return 0;
 }
 
+static int prefill_honestly(struct stepper *s, int said)
+{
+	attack_is_on(said);
+	for (; attack_goes_on(); trim(s)) {
+		must(stepper_extend(s, s->seq, HONEST_CHUNK, 0) == 0);
+		must(stepper_step(s, &s->seq, 1, HONEST_CHUNK) == 0);
+	}
+	return 0;
+}
+
 /* What a neighbour costs who has the same path. */
 static int prefill_as_others_do(const struct harness *h, int said)
 {
 	static struct stepper s;
 
 	path_start(&s, h);
-	attack_is_on(said);
-	for (; attack_goes_on(); trim(&s)) {
-		must(stepper_extend(&s, s.seq, HONEST_CHUNK, 0) == 0);
-		must(stepper_step(&s, &s.seq, 1, HONEST_CHUNK) == 0);
-	}
-	return 0;
+	return prefill_honestly(&s, said);
 }
 
 static void sparse_prefill_behind_long_paths(void **state)
 {
 	assert_withstood(state, prefill_as_others_do, prefill_sparsely);
+}
+
+/* ---- numbers ---- */
+
+#define SUBNORMALS 0x00010001u /* of each dtype: one or two */
+
+/* As an honest one, but that some processors take many times as long for such numbers. */
+static int prefill_subnormals(const struct harness *h, int said)
+{
+	static struct stepper s;
+
+	stepper_start(&s, h);
+	for (uint64_t i = 0; i < s.x.c.arena_bytes / sizeof(uint32_t); i++)
+		((uint32_t *)s.x.c.arena)[i] = SUBNORMALS;
+	path_append(&s);
+	return prefill_honestly(&s, said);
+}
+
+static void rows_of_subnormal_numbers(void **state)
+{
+	assert_withstood(state, prefill_as_others_do, prefill_subnormals);
 }
 
 /* ---- appends ---- */
@@ -234,6 +266,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sparse_prefill_behind_long_paths),
+		cmocka_unit_test(rows_of_subnormal_numbers),
 		cmocka_unit_test(floods_of_appends),
 		cmocka_unit_test(paths_that_come_and_go),
 		cmocka_unit_test(floods_of_models),
