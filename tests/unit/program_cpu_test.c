@@ -41,8 +41,44 @@ static bool is_run(const char *isa)
 /* Chains of at most some hundred products in fp32, a dozen operations in a row: 1e-5 of a row. What
  * is rounded to a narrow type can come out a unit in the last place apart, where the exact value
  * lies within fp32's error of a tie: 2^-10 or 2^-7 of a value, in all values at once at worst, and
- * twice that behind some layers. */
+ * twice that behind some layers; but where the truth itself moves by more. */
 static const double bounds[] = {[WORK_FP32] = 1e-5, [WORK_FP16] = 0x1p-9, [WORK_BF16] = 0x1p-6};
+
+#define N_NEAR 16u
+#define NEAR_FACTOR 2 /* between the largest of so many by chance and what may come */
+
+static double rows_apart(const double *a, const double *b, uint32_t n, uint32_t width)
+{
+	float *rows = malloc((size_t)n * width * sizeof(*rows));
+	double apart;
+
+	assert_non_null(rows);
+	for (size_t i = 0; i < (size_t)n * width; i++)
+		rows[i] = (float)a[i];
+	apart = rows_error(rows, b, n, width);
+	free(rows);
+	return apart;
+}
+
+/* By how much the truth itself moves where fp32's error decides to what values beside a tie are
+ * rounded. A norm of few values that nearly cancel makes much of a unit in the last place: 1 of
+ * 23,000 programs of three layers had a row 2.3e-3 off in fp16, of which the truth moves by
+ * 3.4e-3. */
+static double truth_moves(const struct program_model *m, const uint32_t *ids, uint32_t n,
+			  const struct program_truth *truth)
+{
+	struct oracle_random random = {n};
+	double most = 0;
+
+	for (uint32_t i = 0; i < N_NEAR; i++) {
+		struct program_truth near = program_oracle_near(m, ids, n, &random);
+
+		most = fmax(most, rows_apart(near.logits, truth->logits, n, m->p.n_vocab));
+		most = fmax(most, rows_apart(near.hidden, truth->hidden, n, m->p.hidden));
+		program_truth_done(&near);
+	}
+	return most;
+}
 
 static double check_oracle(const struct model_want *want, struct oracle_random *random)
 {
@@ -51,20 +87,23 @@ static double check_oracle(const struct model_want *want, struct oracle_random *
 	struct machine machine;
 	struct machine_result result;
 	struct program_truth truth;
-	double logits, hidden;
+	double logits, hidden, most = bounds[want->dtype];
 
 	machine_init(&machine, m, 1 + oracle_below(random, 2));
 	machine_run(&machine, &part, 1, 1, &result);
 	truth = program_oracle(m, machine.seqs[0].ids, part.n);
 	logits = rows_error(result.logits, truth.logits, part.n, m->p.n_vocab);
 	hidden = rows_error(result.hidden, truth.hidden, part.n, m->p.hidden);
-	if (logits > bounds[want->dtype] || hidden > bounds[want->dtype])
+	if (want->dtype != WORK_FP32 && fmax(logits, hidden) > most)
+		most = fmax(most,
+			    NEAR_FACTOR * truth_moves(m, machine.seqs[0].ids, part.n, &truth));
+	if (logits > most || hidden > most)
 		fail_msg("type %d, norms %u %s, activation %u, %u layers: %g and %g (at most %g)",
 			 (int)want->dtype, want->norms,
 			 want->side	? "beside"
 			 : want->behind ? "behind"
 					: "before",
-			 want->act, want->n_layers, logits, hidden, bounds[want->dtype]);
+			 want->act, want->n_layers, logits, hidden, most);
 	program_truth_done(&truth);
 	machine_result_done(&result);
 	machine_done(&machine);

@@ -17,6 +17,7 @@ struct pass {
 	double *of[PROGRAM_REGISTERS]; /* owned, [n][width] */
 	uint32_t width[PROGRAM_REGISTERS];
 	double *scores; /* owned, [n] */
+	struct oracle_random *random; /* NULL: values are rounded from what they are */
 };
 
 static double *make(size_t n)
@@ -150,15 +151,28 @@ static void turn(const struct program *p, double *head, uint32_t position)
 	}
 }
 
-/* To values of the type that pages have. */
-static void round_to_type(const struct program *p, float *to, const double *x, uint32_t n)
+/* From as near to it as what is computed in fp32 is; no further than a value's own fp32 error. */
+#define NEAR 0x1p-20
+
+static double near(const struct pass *pass, double x)
 {
+	const uint32_t steps = 1u << 16;
+
+	if (!pass->random)
+		return x;
+	return x * (1 + NEAR * (2.0 * oracle_below(pass->random, steps + 1) / steps - 1));
+}
+
+/* To values of the type that pages have. */
+static void round_to_type(const struct pass *pass, float *to, const double *x, uint32_t n)
+{
+	const struct program *p = pass->p;
 	char *stored = malloc(n * sizeof(float));
 
 	if (!stored)
 		abort();
 	for (uint32_t i = 0; i < n; i++)
-		to[i] = (float)x[i];
+		to[i] = (float)near(pass, x[i]);
 	oracle_encode(p->shape.dtype, stored, to, n);
 	oracle_decode(p->shape.dtype, to, stored, n);
 	free(stored);
@@ -182,7 +196,7 @@ static void prepare(const struct pass *pass, double *qkv, uint32_t position, flo
 		if (!(op->flags & PROGRAM_UNTURNED))
 			turn(p, qkv + at, position);
 	}
-	round_to_type(p, to, qkv, q + 2 * kv);
+	round_to_type(pass, to, qkv, q + 2 * kv);
 }
 
 /* A head of a token over all tokens up to it; k and v are those of token 0, stride apart. */
@@ -225,7 +239,7 @@ static void attend_token(const struct pass *pass, const float *qkv, uint32_t tok
 		attend_head(pass, qkv + token * (size_t)(q + 2 * kv) + (size_t)h * dim, k, k + kv,
 			    token, made + (size_t)h * dim);
 	}
-	round_to_type(p, rounded, made, q);
+	round_to_type(pass, rounded, made, q);
 	for (uint32_t i = 0; i < q; i++)
 		made[i] = (double)rounded[i];
 	free(rounded);
@@ -270,9 +284,16 @@ static void run_layer(struct pass *pass)
 
 struct program_truth program_oracle(const struct program_model *m, const uint32_t *ids, uint32_t n)
 {
+	return program_oracle_near(m, ids, n, NULL);
+}
+
+struct program_truth program_oracle_near(const struct program_model *m, const uint32_t *ids,
+					 uint32_t n, struct oracle_random *random)
+{
 	const struct program *p = &m->p;
 	uint32_t hidden = p->hidden;
-	struct pass pass = {.m = m, .p = p, .n = n, .width = {hidden}, .scores = make(n)};
+	struct pass pass = {
+		.m = m, .p = p, .n = n, .width = {hidden}, .scores = make(n), .random = random};
 	struct program_truth truth = {make((size_t)n * p->n_vocab), make((size_t)n * hidden)};
 
 	pass.of[PROGRAM_X] = make((size_t)n * hidden);
