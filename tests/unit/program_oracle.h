@@ -16,8 +16,8 @@ struct program_truth {
 
 struct program_truth program_oracle(const struct program_model *model, const uint32_t *ids,
 				    uint32_t n);
-/* The same of values that are off by what fp32 is before they are rounded, each by chance: as far as
- * these differ, nothing says which of them is right. */
+/* The same of values that are off by what fp32 is before they are rounded, each by chance: as far
+ * as these differ, nothing says which of them is right. */
 struct program_truth program_oracle_near(const struct program_model *model, const uint32_t *ids,
 					 uint32_t n, struct oracle_random *random);
 void program_truth_done(struct program_truth *truth);
