@@ -137,6 +137,46 @@ static void the_attention_of_a_layer_that_is_cut_takes_what_a_pass_may(void **st
 	school_free(s);
 }
 
+static struct {
+	const struct backend_program_ops *ops;
+	uint32_t most_tiles; /* of an item */
+} seen;
+
+static int run_seen(struct backend *b, const struct backend_run *run, struct backend_ran *ret)
+{
+	const struct work_list *list = run->job->list;
+
+	for (uint32_t i = 0; i < list->n_items; i++)
+		if (list->items[i].n_tiles > seen.most_tiles)
+			seen.most_tiles = list->items[i].n_tiles;
+	return seen.ops->run(b, run, ret);
+}
+
+/* Which other policies would make of a whole path. */
+static void what_is_cut_by_time_has_short_items_by_any_policy(void **state)
+{
+	static const enum plan_policy policies[] = {PLAN_AUTO, PLAN_NONE, PLAN_CASCADE,
+						    PLAN_FASTTREE, PLAN_DEFT};
+	static struct backend_program_ops ops;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(policies) / sizeof(*policies); i++) {
+		struct school *s = school_new(0.001 * MS);
+
+		ops = s->program;
+		seen.ops = &ops;
+		seen.most_tiles = 0;
+		s->program.run = run_seen;
+		s->program.holds = true;
+		s->h.config.policy.policy = policies[i];
+		school_start(s);
+		ask(join(s, 1, 0, 1), 20000);
+		go_till_all_have(s);
+		assert_in_range(seen.most_tiles, 1, 2048 / WORK_TILE_TOKENS);
+		school_free(s);
+	}
+}
+
 static void a_pass_is_whole_while_nobody_computes_layers(void **state)
 {
 	struct school *s = school_of_layers(1);
@@ -353,6 +393,7 @@ int main(void)
 		cmocka_unit_test(a_segment_that_is_no_part_of_its_pass_is_gone_on_from),
 		cmocka_unit_test(the_attention_of_a_layer_is_no_longer_than_a_batch),
 		cmocka_unit_test(the_attention_of_a_layer_that_is_cut_takes_what_a_pass_may),
+		cmocka_unit_test(what_is_cut_by_time_has_short_items_by_any_policy),
 		cmocka_unit_test(a_pass_is_whole_while_nobody_computes_layers),
 		cmocka_unit_test(who_asks_for_nothing_computes_no_layers),
 		cmocka_unit_test(a_pass_is_charged_as_it_runs),

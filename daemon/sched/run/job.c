@@ -14,6 +14,8 @@
 #include "daemon/base/grow.h"
 #include "daemon/sched/core/slice.h"
 
+#include "kernels/program/backend_program.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,10 +142,19 @@ void job_config(const struct sched_core *core, const struct work_shape *shape,
 	ret->tile_rows = core->ops->tile_rows(core->backend, shape);
 }
 
+/* A pass whose attention is cut by time has items of no more than a segment. */
+static enum plan_policy policy_of(const struct sched_core *core, const struct step *step)
+{
+	enum plan_policy policy = core->config->policy.policy;
+	bool cut = step->kind == STEP_TOKENS && core->ops->program->holds;
+
+	return cut && policy != PLAN_NONE ? PLAN_AUTO : policy;
+}
+
 static void job_begin(const struct sched_core *core, struct batch_job *job, const struct step *step)
 {
 	if (job->model != step->model) {
-		job_config(core, &step->model->shape, core->config->policy.policy, &job->config);
+		job_config(core, &step->model->shape, policy_of(core, step), &job->config);
 		job->config.deft = core->config->policy.deft;
 	}
 	job->model = step->model;
