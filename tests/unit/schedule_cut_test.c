@@ -149,6 +149,119 @@ static void test_short_work_tiles_have_whole_turns(void **state)
 	}
 }
 
+/* Eight that decode on a document, beside n_new rows of a prompt that is on another. */
+static void cut_init_beside(struct cut *c, uint32_t before, uint32_t n_new)
+{
+	enum { N_DECODE = 8, N_NODES = N_DECODE + 3 };
+	struct workload_spec spec = {.shape = {.n_layers = 1,
+					       .n_q_heads = 32,
+					       .n_kv_heads = 8,
+					       .head_dim = HEAD_DIM,
+					       .page_tokens = PAGE_TOKENS,
+					       .dtype = WORK_FP16,
+					       .scale = 1 / sqrtf(HEAD_DIM)},
+				     .parents = calloc(N_NODES, sizeof(uint32_t)),
+				     .tokens = calloc(N_NODES, sizeof(uint32_t)),
+				     .n_nodes = N_NODES,
+				     .n_new = 1,
+				     .last_new = n_new};
+
+	*c = (struct cut){0};
+	assert_true(spec.parents && spec.tokens);
+	spec.parents[0] = spec.parents[N_DECODE + 1] = WORK_NONE;
+	spec.parents[N_DECODE + 2] = N_DECODE + 1;
+	spec.tokens[0] = 32768;
+	for (uint32_t i = 1; i <= N_DECODE; i++)
+		spec.tokens[i] = 64;
+	spec.tokens[N_DECODE + 1] = before;
+	spec.tokens[N_DECODE + 2] = n_new;
+	assert_int_equal(fit_experiment_of(&c->experiment, &spec), 0);
+
+	struct schedule_want want = {.shape = &c->experiment.spec.shape,
+				     .list = &c->experiment.list,
+				     .pages = {64, 8 * PAGE_TOKENS * 4 * HEAD_DIM / KV_SOURCE_BYTES,
+					       64 * 8 * PAGE_TOKENS * 4 * HEAD_DIM /
+						       KV_SOURCE_BYTES},
+				     .costs = costs_find(CODE_WGMMA),
+				     .n_blocks = BLOCKS,
+				     .code = CODE_WGMMA};
+
+	assert_int_equal(schedule_make(&c->schedule, &want), 0);
+}
+
+/* Work tiles that have these rows of the schedule alone: how many, and of how many KV tiles. */
+struct strip_seen {
+	uint32_t row, n_rows, n, n_kv_tiles;
+};
+
+/* Strips of the prompt, which has the last n_new rows. */
+static uint32_t find_strips(const struct cut *c, uint32_t n_new, struct strip_seen *ret)
+{
+	const struct device_work_tile *work_tiles = c->schedule.arrays[SCHEDULE_WORK_TILES].at;
+	uint32_t n = 0, first = c->experiment.list.n_rows - n_new;
+
+	for (uint32_t t = 0; t < c->schedule.n[SCHEDULE_WORK_TILES]; t++) {
+		uint32_t i = 0;
+
+		if (work_tiles[t].row < first)
+			continue;
+		while (i < n && ret[i].row != work_tiles[t].row)
+			i++;
+		if (i == n)
+			ret[n++] = (struct strip_seen){work_tiles[t].row, work_tiles[t].n_rows};
+		ret[i].n++;
+		ret[i].n_kv_tiles = max_u32(ret[i].n_kv_tiles, work_tiles[t].n_kv_tiles);
+	}
+	return n;
+}
+
+/* All work tiles are there at once; strips of a prompt are as often cut, and as long. */
+static void assert_in_step(uint32_t before, uint32_t n_new)
+{
+	struct strip_seen strips[DEVICE_WORK_TILE_ROWS];
+	struct cut c;
+	uint32_t n;
+
+	cut_init_beside(&c, before, n_new);
+	n = find_strips(&c, n_new, strips);
+	assert_in_range(c.schedule.n[SCHEDULE_WORK_TILES] * 8, BLOCKS / 2, BLOCKS);
+	assert_int_equal(n, (n_new + 31) / 32);
+	for (uint32_t k = 1; k < n; k++) {
+		assert_int_equal(strips[k].n, strips[0].n);
+		assert_in_range(strips[k].n_kv_tiles, strips[0].n_kv_tiles - 8,
+				strips[0].n_kv_tiles + 8);
+	}
+	cut_done(&c);
+}
+
+/* In several waves, or one strip twice as fast as the others, a long prompt's KV would come from
+ * memory with each of them. */
+static void test_strips_of_a_prompt_beside_others_are_in_step(void **state)
+{
+	static const uint32_t befores[] = {12288, 20480, 28672}, rows[] = {56, 64, 88, 120, 128};
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(befores) / sizeof(befores[0]); i++)
+		for (uint32_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++)
+			assert_in_step(befores[i], rows[k]);
+}
+
+/* 105 rows are 27 and three times 26, not three times 32 and 9. */
+static void test_strips_with_a_short_rest_are_evened_out(void **state)
+{
+	struct strip_seen strips[DEVICE_WORK_TILE_ROWS];
+	struct cut c;
+
+	(void)state;
+	assert_in_step(28672, 97);
+	assert_in_step(28672, 105);
+	cut_init_beside(&c, 28672, 105);
+	assert_int_equal(find_strips(&c, 105, strips), 4);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_in_range(strips[i].n_rows, 24, 27);
+	cut_done(&c);
+}
+
 /* Which partial each row of a work tile goes to; DEVICE_NONE: it goes to the output. Of a row's
  * partials each is made once, and a row without any is made once too. */
 static void expect_each_dest_once(const struct schedule *p)
@@ -251,6 +364,8 @@ int main(void)
 		cmocka_unit_test(test_wide_work_tiles_share_the_leaves),
 		cmocka_unit_test(test_each_partial_is_made_once_and_by_its_row),
 		cmocka_unit_test(test_short_work_tiles_have_whole_turns),
+		cmocka_unit_test(test_strips_of_a_prompt_beside_others_are_in_step),
+		cmocka_unit_test(test_strips_with_a_short_rest_are_evened_out),
 		cmocka_unit_test(test_warps_walk_runs_of_wide_tiles_to_the_end),
 	};
 

@@ -83,6 +83,7 @@ struct schedule_patch {
 /* What was chosen, and the modelled time of one launch by its parts, spread over all blocks. */
 struct schedule_expect {
 	uint32_t work_tile_tokens; /* of the list's rows, at most */
+	bool even; /* an item's strips have as many each */
 	uint32_t n_cut; /* strips of rows whose KV blocks several work tiles share */
 	uint32_t n_work_tiles;
 	double launch_ns; /* whatever there is to do */

@@ -16,6 +16,9 @@
 #define LIMIT_STEPS 12u
 #define SHARE_OF_WAVES 1.05
 #define MANY_WAVES 3.5
+#define WAVES_AGAIN 3.0 /* times as much as KV that is read again: work tiles in several waves */
+#define IN_STEP 1.2 /* times as long, at most: strips that go over KV together */
+#define KEPT_PART 0.25 /* of the cache, that an item has whatever else is read */
 
 const double schedule_shares[SCHEDULE_N_SHARES] = {0, 1.5, SHARE_OF_WAVES, 0.55, 0.36};
 
@@ -49,20 +52,76 @@ static double idle_of(double time, double waves, double longest)
 	return time + idle < longest ? longest - time : idle;
 }
 
-/* All that is read and written, once: KV, Q and O; where a bench wrote other memory before, that
- * goes back as this comes. */
-static double memory_cost(const struct make *m)
+/* All that is read and written, once: KV, Q and O; and tokens that are read again. Where a bench
+ * wrote other memory before, that goes back as this comes. */
+static double memory_cost(const struct make *m, double again_tokens)
 {
 	const struct costs *costs = m->want->costs;
 	const struct work_shape *s = m->want->shape;
 	const struct work_list *list = m->list;
-	double values = (double)list->kv_tokens_read * s->n_kv_heads +
+	double values = ((double)list->kv_tokens_read + again_tokens) * s->n_kv_heads +
 			(double)list->n_rows * (s->n_kv_heads * m->map.heads);
 	double kb = values * 4 * s->head_dim / 1024;
 	double cache = kb < costs->cache_kb ? kb : costs->cache_kb;
 
 	return kb * costs->memory_ns_per_kb +
 	       (m->want->flushed ? cache * costs->flush_ns_per_kb : 0);
+}
+
+/* ---- KV that is read again ------------------------------------------------------------------- */
+
+/* Rows of a prompt beside others' items: KV is read again by strips that are not in step. */
+static bool find_again(const struct make *m)
+{
+	if (m->want->tails || m->list->n_items < 2)
+		return false;
+	for (uint32_t row = 0; row < m->list->n_rows; row++)
+		if (m->list->rows[row].token > 0)
+			return true;
+	return false;
+}
+
+/* Do work tiles of two strips of an item go over the same KV at the same time? */
+static bool in_step(const struct make *m, struct strip *a, struct strip *b, double limit_ns)
+{
+	double more = fmax(a->cost, b->cost), less = fmin(a->cost, b->cost);
+
+	return strip_parts(m, a, limit_ns).n == strip_parts(m, b, limit_ns).n &&
+	       more < IN_STEP * less;
+}
+
+/* How often the strip's KV comes from memory although the item's strip before reads it, too, beside
+ * other items that take the cache. In several waves it takes as much longer as was measured
+ * (NOTES.md). */
+static double times_again(const struct make *m, struct strip *strip, double limit_ns, double waves)
+{
+	if (waves > 1)
+		return WAVES_AGAIN;
+	return in_step(m, strip - 1, strip, limit_ns) ? 0 : 1;
+}
+
+/* Tokens of KV that the cache does not keep, of what all of the strip's rows see. */
+static double tokens_of(const struct make *m, const struct strip *strip)
+{
+	const struct work_shape *s = m->want->shape;
+	double kb = m->want->costs->cache_kb * KEPT_PART, n_tokens, read_ns;
+	uint32_t n_kv_blocks;
+
+	(void)runs_seen_by_all(m, strip, &n_kv_blocks, &read_ns);
+	n_tokens = (double)n_kv_blocks * KV_BLOCK_TOKENS;
+	return n_tokens * s->n_kv_heads * s->head_dim * 4 / 1024 > kb ? n_tokens : 0;
+}
+
+static double tokens_read_again(const struct make *m, double limit_ns, double waves)
+{
+	struct strip *strips = make_strips_of(m);
+	double sum = 0;
+
+	for (uint32_t i = 1; m->again && i < m->n_strips; i++)
+		if (strips[i].item == strips[i - 1].item)
+			sum += tokens_of(m, &strips[i]) *
+			       times_again(m, &strips[i], limit_ns, waves);
+	return sum;
 }
 
 /* Of two things that go on side by side and are in each other's way where they take about the
@@ -77,7 +136,7 @@ static double side_by_side(double a, double b)
 static struct schedule_expect expect_of(const struct make *m, double limit_ns)
 {
 	struct strip *strips = make_strips_of(m);
-	double longest = 0, time;
+	double longest = 0, time, waves;
 	struct schedule_expect e = {.launch_ns = m->want->costs->launch_ns};
 
 	for (uint32_t i = 0; i < m->n_strips; i++) {
@@ -87,11 +146,11 @@ static struct schedule_expect expect_of(const struct make *m, double limit_ns)
 		longest = work_tile > longest ? work_tile : longest;
 	}
 	time = e.kv_blocks_ns + e.work_tiles_ns + e.parts_ns;
-	e.idle_ns = idle_of(time,
-			    (double)e.n_work_tiles * m->want->shape->n_kv_heads / m->want->n_blocks,
-			    longest);
+	waves = (double)e.n_work_tiles * m->want->shape->n_kv_heads / m->want->n_blocks;
+	e.idle_ns = idle_of(time, waves, longest);
 	time += e.idle_ns;
-	e.memory_ns = side_by_side(time, memory_cost(m)) - time;
+	e.memory_ns =
+		side_by_side(time, memory_cost(m, tokens_read_again(m, limit_ns, waves))) - time;
 	e.merge_ns = e.n_cut ? m->want->costs->merge_ns : 0;
 	e.all_ns = e.launch_ns + time + e.memory_ns + e.merge_ns;
 	return e;
@@ -183,38 +242,74 @@ static uint32_t most_rows_of(const struct work_list *list)
 	return most;
 }
 
+/* Strips of so many tokens, if that is better than the best so far. 0 or -ENOMEM. */
+static int try_strips(struct make *m, uint32_t tokens, struct schedule_expect *inout,
+		      double *inout_limit_ns)
+{
+	struct schedule_expect e;
+	double limit_ns;
+	int r = strips_make(m, tokens);
+
+	if (r)
+		return r;
+	e = best_limit(m, &limit_ns);
+	if (inout->all_ns > 0 && e.all_ns >= inout->all_ns)
+		return 0;
+	*inout = e;
+	inout->work_tile_tokens = tokens;
+	inout->even = m->even;
+	*inout_limit_ns = limit_ns;
+	return 0;
+}
+
+/* Has an item several strips of so many tokens, and less for the last? */
+static bool has_a_rest(const struct make *m, uint32_t tokens)
+{
+	for (uint32_t i = 0; i < m->list->n_items; i++) {
+		uint32_t n = m->list->items[i].row_end - m->list->items[i].row_begin;
+
+		if (n > tokens && n % tokens)
+			return true;
+	}
+	return false;
+}
+
+/* The same, and with as many rows in each strip of an item, which are in step then. */
+static int try_both(struct make *m, uint32_t tokens, struct schedule_expect *inout,
+		    double *inout_limit_ns)
+{
+	int r = try_strips(m, tokens, inout, inout_limit_ns);
+
+	if (r || !m->again || !has_a_rest(m, tokens))
+		return r;
+	m->even = true;
+	r = try_strips(m, tokens, inout, inout_limit_ns);
+	m->even = false;
+	return r;
+}
+
 int strips_choose(struct make *m, double *ret_limit_ns)
 {
 	struct schedule_expect best = {0};
-	uint32_t most_rows, made = 0;
-	double limit;
+	uint32_t most_rows;
 	int r = runs_make(m);
 
 	if (r)
 		return r;
 	most_rows = most_rows_of(m->list);
+	m->again = find_again(m);
 	if (m->want->choice.work_tile_tokens)
 		return choose_as_told(m, ret_limit_ns);
-	for (uint32_t i = 0; i < N_ROWS_TRIED; i++) {
+	for (uint32_t i = 0; i < N_ROWS_TRIED && !r; i++) {
 		uint32_t tokens = (DEVICE_WARPS >> i) * m->block_tokens;
-		struct schedule_expect e;
 
 		if (tokens == 0)
 			break;
 		/* the strips are those at hand */
-		if (i > 0 && tokens >= most_rows)
-			continue;
-		made = tokens;
-		r = strips_make(m, tokens);
-		if (r)
-			return r;
-		e = best_limit(m, &limit);
-		if (i == 0 || e.all_ns < best.all_ns) {
-			best = e;
-			best.work_tile_tokens = tokens;
-			*ret_limit_ns = limit;
-		}
+		if (i == 0 || tokens < most_rows)
+			r = try_both(m, tokens, &best, ret_limit_ns);
 	}
 	m->p->expect = best;
-	return made == best.work_tile_tokens ? 0 : strips_make(m, best.work_tile_tokens);
+	m->even = best.even;
+	return r ? r : strips_make(m, best.work_tile_tokens);
 }

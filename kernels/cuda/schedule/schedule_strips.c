@@ -269,6 +269,14 @@ static double cost_of(struct make *m, const struct strip *strip, const struct st
 	return strip_cost(m, strip);
 }
 
+/* How many tokens a strip has of an item, at most. */
+static uint32_t strip_tokens(const struct make *m, const struct work_item *item, uint32_t tokens)
+{
+	uint32_t n = item->row_end - item->row_begin;
+
+	return m->even && n > tokens ? ceil_div(n, ceil_div(n, tokens)) : tokens;
+}
+
 /* All items' rows in strips of so many tokens. */
 int strips_make(struct make *m, uint32_t tokens)
 {
@@ -278,7 +286,9 @@ int strips_make(struct make *m, uint32_t tokens)
 	for (uint32_t i = 0; i < list->n_items; i++) {
 		const struct work_item *item = &list->items[i];
 
-		for (uint32_t row = item->row_begin; row < item->row_end; row += tokens) {
+		uint32_t n = strip_tokens(m, item, tokens);
+
+		for (uint32_t row = item->row_begin; row < item->row_end; row += n) {
 			struct strip *strips =
 				make_scratch(m, STRIPS, (size_t)m->n_strips + 1, sizeof(*strips));
 			struct strip *strip;
@@ -288,7 +298,7 @@ int strips_make(struct make *m, uint32_t tokens)
 			strip = &strips[m->n_strips];
 			*strip = (struct strip){.item = i,
 						.row_begin = row,
-						.row_end = min_u32(item->row_end, row + tokens)};
+						.row_end = min_u32(item->row_end, row + n)};
 			if (!make_wants(m, strip->row_begin, strip->row_end))
 				continue;
 			strip->cost = cost_of(m, strip, m->n_strips ? strip - 1 : NULL);
