@@ -60,6 +60,9 @@ struct backend_program_cost {
 	double hidden_row_ns, row_ns;
 	uint32_t hidden_rows;
 	double wanted_ns; /* and of each row more whose results are wanted */
+	/* attention of a prompt's rows, where they are more, takes as long as that of a multiple;
+	 * 0: as long as theirs */
+	uint32_t attend_rows;
 	uint64_t scratch_bytes; /* of so many rows at most */
 };
 

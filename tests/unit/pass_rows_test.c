@@ -228,6 +228,53 @@ static void to_plan_a_pass_takes_no_longer_than_a_batch(void **state)
 	school_free(s);
 }
 
+#define TILE 32u
+#define DEEP 8000u
+
+/* Rows of a prompt beside one that decodes, where half of a pass is 2.5 ms and a row's products and
+ * attention take so long, as modelled: what is learned is forgotten. */
+static uint32_t rows_by_tiles(double row_ns, double attend_ns)
+{
+	struct school *s = school_new(row_ns);
+	struct pupil *reader;
+	struct sched_model *model;
+	uint32_t n_rows;
+
+	s->h.config.prompt_percent = 50;
+	school_start(s);
+	join(s, 1, 1, 1);
+	reader = join(s, 1, 0, 1);
+	ask(reader, DEEP);
+	while (!has(reader))
+		go_passes(s, 1);
+	model = reader->c.session->models[reader->c.model - 1];
+	model->program->cost.attend_rows = TILE;
+	model->pair_ns = attend_ns / DEEP;
+	ask(reader, 2000);
+	for (uint32_t i = 0; i < 8; i++) {
+		model->longer = LONGER_NONE;
+		go_passes(s, 1);
+	}
+	n_rows = world.n_rows;
+	school_free(s);
+	return n_rows - 1;
+}
+
+/* They are enough for 67 rows, with attention of 96: with 64 each has its tokens sooner. */
+static void rows_behind_whole_tiles_are_left_out(void **state)
+{
+	(void)state;
+	assert_int_equal(rows_by_tiles(0.0204 * MS, 0.0112 * MS), 2 * TILE);
+}
+
+/* 2.5 ms are enough for 60 rows, but not for the 64 whose attention takes as long. */
+static void attention_of_all_rows_is_in_the_time_that_a_prompt_has(void **state)
+{
+	(void)state;
+	assert_int_equal(rows_by_tiles(0.001 * MS, 0.04 * MS), TILE);
+	assert_int_equal(rows_by_tiles(0.001 * MS, 0.036 * MS), 2 * TILE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -240,6 +287,8 @@ int main(void)
 		cmocka_unit_test(products_of_all_rows_are_in_the_time_that_a_prompt_has),
 		cmocka_unit_test(what_rows_leave_to_be_merged_has_its_room),
 		cmocka_unit_test(to_plan_a_pass_takes_no_longer_than_a_batch),
+		cmocka_unit_test(attention_of_all_rows_is_in_the_time_that_a_prompt_has),
+		cmocka_unit_test(rows_behind_whole_tiles_are_left_out),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

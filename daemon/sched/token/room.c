@@ -175,12 +175,20 @@ static uint32_t n_wanted(const struct asked *a, uint32_t n)
 	return n > unwanted ? n - unwanted : 0;
 }
 
+/* As many rows' attention as takes as long as that of n of one prompt. */
+static uint32_t attended_as(const struct room *room, uint32_t n)
+{
+	uint32_t together = room->model->program->cost.attend_rows;
+
+	return together > 0 && n > together ? ceil_div(n, together) * together : n;
+}
+
 /* How much longer the pass is with the next n rows of it, but for reading its path. */
 static double rows_ns(const struct room *room, const struct asked *a, uint32_t n)
 {
 	return products_ns(room, room->n_taken + n) - products_ns(room, room->n_taken) +
 	       results_ns(room, room->n_wanted + n_wanted(a, n)) -
-	       results_ns(room, room->n_wanted) + n * attention_ns(room, a);
+	       results_ns(room, room->n_wanted) + attended_as(room, n) * attention_ns(room, a);
 }
 
 /* How many rows of it so long a time is enough for, n at most. */
@@ -220,6 +228,15 @@ static uint32_t whole(const struct room *room, const struct asked *a, uint32_t n
 	return fewer > 0 && each_ns(room, a, fewer) < each_ns(room, a, n) ? fewer : n;
 }
 
+/* The same, where attention goes by more rows together. */
+static uint32_t whole_tiles(const struct room *room, const struct asked *a, uint32_t n)
+{
+	uint32_t together = room->model->program->cost.attend_rows;
+	uint32_t fewer = together > 0 ? n / together * together : 0;
+
+	return fewer > 0 && each_ns(room, a, fewer) < each_ns(room, a, n) ? fewer : n;
+}
+
 /* ---- rows are taken -------------------------------------------------------------------------- */
 
 /* How many of its n rows the pass has time for; where a prompt is alone, for so many it takes
@@ -244,7 +261,7 @@ static uint32_t rows_for(const struct room *room, const struct asked *a)
 	bool is_first = !room->n_of_lane && (room->n_lanes == 0 || room->first_prompt);
 
 	if (n > 0 && n < n_left)
-		n = whole(room, a, n);
+		n = whole_tiles(room, a, whole(room, a, n));
 	if (n == 0 && n_left > 0 && is_first)
 		n = 1;
 	n = min_u32(n, room->rows);
@@ -263,7 +280,7 @@ static double room_take(struct room *room, const struct asked *a, uint32_t n)
 	double ns = rows_ns(room, a, n) + fmax(m->shape.n_layers * read_ns, named_ns) + nodes_ns;
 
 	room->plan_ns += nodes_ns + named_ns;
-	room->attend_ns += n * layer_ns(room, a) + read_ns;
+	room->attend_ns += attended_as(room, n) * layer_ns(room, a) + read_ns;
 	room->partials_bytes += n * partials_bytes(room, a);
 	room->n_nodes += added.n_nodes;
 	room->rows -= n;

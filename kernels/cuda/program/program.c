@@ -250,6 +250,14 @@ uint32_t program_rows_as(uint32_t n_rows)
 	return n_rows <= APART_ROWS ? n_rows : lt_rows(n_rows);
 }
 
+/* Tokens of a work tile. */
+static uint32_t attend_rows(const struct work_shape *shape)
+{
+	struct row_map map = row_map_of(shape);
+
+	return max_u32(DEVICE_WORK_TILE_ROWS / map.heads / map.n, 1);
+}
+
 void program_cost(const struct batch *b, const struct backend_program *program,
 		  struct backend_program_cost *ret)
 {
@@ -266,6 +274,7 @@ void program_cost(const struct batch *b, const struct backend_program *program,
 		.row_ns = 2e-6 * (double)layers.elements * b->costs->product_ns_per_mflop,
 		.hidden_rows = HIDDEN_ROWS,
 		.wanted_ns = 2e-6 * (double)head.elements * b->costs->product_ns_per_mflop,
+		.attend_rows = attend_rows(&p->shape),
 		.scratch_bytes = scratch_bytes(program, PROGRAM_MAX_ROWS),
 	};
 }
