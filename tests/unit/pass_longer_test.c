@@ -80,6 +80,37 @@ static void decode_that_takes_less_leaves_less_to_prompts(void **state)
 	school_free(s);
 }
 
+#define GAP_NS (250 * US)
+
+/* Who decodes asks for his next token a moment after he has had one, and is waited for. */
+static void go_with_gaps(struct school *s, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		go_passes(s, 1);
+		while (s->h.sched->passes.under_way)
+			go_for(s, ROUND_NS);
+		go_for(s, GAP_NS);
+	}
+}
+
+/* A token is from a pass to the next: that is what prompts make longer by their part. */
+static void what_comes_between_passes_counts(void **state)
+{
+	struct school *s = school_new(0.05 * MS);
+	double most = (FIXED_NS + 0.05 * MS + (double)GAP_NS) / (0.05 * MS);
+
+	(void)state;
+	s->h.config.prompt_percent = 100;
+	school_start(s);
+	join(s, 1, 1, 1);
+	go_with_gaps(s, PASSES);
+	join(s, 1, 20000, 1);
+	go_with_gaps(s, PASSES);
+	assert_in_range(world.n_rows - DECODE_ROWS, (uint32_t)(0.98 * most),
+			(uint32_t)(1.02 * most));
+	school_free(s);
+}
+
 /* As long as factors follow what passes take, plans are made by those that rows are taken by. */
 static void plans_of_what_was_foreseen_serve_while_factors_change(void **state)
 {
@@ -137,6 +168,7 @@ int main(void)
 		cmocka_unit_test(a_prompts_rows_that_take_longer_are_fewer),
 		cmocka_unit_test(a_prompts_rows_that_take_less_are_more),
 		cmocka_unit_test(decode_that_takes_less_leaves_less_to_prompts),
+		cmocka_unit_test(what_comes_between_passes_counts),
 		cmocka_unit_test(plans_of_what_was_foreseen_serve_while_factors_change),
 		cmocka_unit_test(one_slow_pass_says_little),
 		cmocka_unit_test(what_tells_nothing_is_not_learned),

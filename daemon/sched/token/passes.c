@@ -32,6 +32,7 @@
 #define HELD_NS UINT64_C(10000000) /* nor does whoever waits for the scheduler's thread */
 #define LAYERS_NS UINT64_C(100000000) /* who computes layers does so still, after so long */
 #define SPARE_PART 0.1 /* of what all need: rows of who has not come, to keep a plan */
+#define GAP_PART 0.1 /* of a pass: what comes between two, if that is no pause */
 #define AS_MODELLED 1.01 /* what ran was that once, and nothing of it again */
 #define LEARN_NS 1e6 /* how long a pass takes is learned from those that seem to take so long */
 
@@ -300,6 +301,7 @@ static void submit(struct passes *p, const struct room *room)
 	p->under_way = segment_begin(p);
 	if (!p->under_way)
 		return;
+	p->gap_ns = p->last_model == room->model ? p->begun_ns - p->last_ns : 0;
 	company_came(p);
 	p->core->stats.passes++;
 	p->core->stats.pass_rows += p->n_rows;
@@ -474,12 +476,16 @@ static void lane_finish(struct passes *p, struct sched_lane *lane)
 	complete_entry(p->core, lane, &outcome);
 }
 
-/* How long passes take; of their parts where none of it was done anew. */
+/* How long passes take; of their parts, as who decodes sees it, from one pass to the next, where
+ * none of it was done anew. */
 static void learn(struct passes *p)
 {
-	budget_learn(p->core, p->ran_ns, (double)p->took_ns);
+	double took_ns = (double)p->took_ns, gap_ns = (double)p->gap_ns;
+
+	budget_learn(p->core, p->ran_ns, took_ns);
 	if (p->job.model && p->ran_ns < AS_MODELLED * p->ns)
-		longer_learn(&p->job.model->longer, &p->parts, (double)p->took_ns);
+		longer_learn(&p->job.model->longer, &p->parts,
+			     took_ns + (gap_ns < GAP_PART * took_ns ? gap_ns : 0));
 }
 
 static void pass_finish(struct passes *p)

@@ -65,6 +65,7 @@ struct passes {
 	double ran_ns; /* the same of its segments so far: more where it began anew */
 	uint64_t begun_ns; /* when its segment went to the backend */
 	uint64_t took_ns; /* with the backend, so far */
+	uint64_t gap_ns; /* since the model's pass before it; 0: that was another's */
 };
 
 void passes_init(struct passes *p, struct sched_core *core, struct plans *plans);
