@@ -1,4 +1,7 @@
-/* aside.c - see aside.h. */
+/*
+ * aside.c - a call is there from begin until the thread has made it: end waits for that, and the
+ * thread waits for the next one, or the end of its owner.
+ */
 #include "aside.h"
 
 #include "daemon/base/threads.h"

@@ -1,4 +1,7 @@
-/* longer.c - see longer.h. */
+/*
+ * longer.c - what is usual goes a part of the way to what was seen, and no pass moves it far. Of a
+ * pass with prompts only what is beyond decode's usual part is theirs.
+ */
 #include "longer.h"
 
 #include <math.h>

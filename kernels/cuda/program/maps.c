@@ -1,4 +1,7 @@
-/* maps.c - see maps.h. */
+/*
+ * maps.c - maps are made by a function of the driver, which the runtime finds: nothing is linked with
+ * the driver. Where it has none there are no maps.
+ */
 #include "maps.h"
 
 #include <cuda_runtime_api.h>
