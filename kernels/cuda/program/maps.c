@@ -1,6 +1,6 @@
 /*
- * maps.c - maps are made by a function of the driver, which the runtime finds: nothing is linked with
- * the driver. Where it has none there are no maps.
+ * maps.c - maps are made by a function of the driver, which the runtime finds: nothing is linked
+ * with the driver. Where it has none there are no maps.
  */
 #include "maps.h"
 
