@@ -342,6 +342,29 @@ static void a_session_that_does_not_read_is_refused_descriptors_until_it_does(vo
 	client_close(&c);
 }
 
+/* A session may make and free for as long as it lives. */
+static void descriptors_of_what_was_freed_count_no_more(void **state)
+{
+	struct harness *h = start(state, (const char *const[HARNESS_FLAGS]){NULL});
+	struct client c = client_open(h);
+	Coppice__ArenaNew arena_new = COPPICE__ARENA_NEW__INIT;
+	uint64_t before = status_of(&c)->n_fds;
+
+	arena_new.bytes = 2 << 20;
+	for (uint32_t i = 0; i < 3; i++) {
+		Coppice__LaneFree lane_free = COPPICE__LANE_FREE__INIT;
+		Coppice__ArenaFree arena_free = COPPICE__ARENA_FREE__INIT;
+
+		lane_free.lane = client_verb(&c, lane_new, &pollable)->lane->lane;
+		arena_free.arena = client_verb(&c, arena_new, &arena_new)->arena->arena;
+		assert_true(status_of(&c)->n_fds > before);
+		assert_int_equal(client_verb(&c, lane_free, &lane_free)->code, 0);
+		assert_int_equal(client_verb(&c, arena_free, &arena_free)->code, 0);
+		assert_int_equal(status_of(&c)->n_fds, before);
+	}
+	client_close(&c);
+}
+
 /* ---- where the kernel says no ---- */
 
 /* So many descriptors under way of the daemon's user that it can send none itself. */
@@ -414,6 +437,7 @@ static void device_memory_whose_descriptor_cannot_go_is_free_again(void **state)
 		HARNESS_BARE(loop, an_ended_session_counts_until_its_answers_are_read), \
 		HARNESS_BARE(loop, \
 			     a_session_that_does_not_read_is_refused_descriptors_until_it_does), \
+		HARNESS_BARE(loop, descriptors_of_what_was_freed_count_no_more), \
 		HARNESS_BARE(loop, too_many_under_way_is_an_error_to_who_asks), \
 		HARNESS_BARE(loop, device_memory_whose_descriptor_cannot_go_is_free_again)
 
