@@ -4,6 +4,10 @@ foreach(unit sched sched_seqs sched_device input_wait)
 endforeach()
 target_link_options(sched_seqs_test PRIVATE -Wl,--wrap=store_seq_publish)
 
+# For callgrind; built when it is asked for.
+add_executable(sched_count EXCLUDE_FROM_ALL unit/sched_count.c)
+target_link_libraries(sched_count PRIVATE unit_fixtures coppice_daemon PkgConfig::CMOCKA m)
+
 coppice_test(NAME window_test SOURCES unit/window_test.c
 	LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 

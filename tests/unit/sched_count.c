@@ -1,0 +1,111 @@
+/*
+ * sched_count.c - rounds of a scheduler that the program goes itself, to be counted by callgrind:
+ * what nops and tokens cost, of one session or of many, of one user or of several.
+ *
+ *      sched_count nop|token|large CLIENTS USERS ROUNDS
+ *
+ * A round is a nop of each client, or a token: an extension, two layers, a trim. Large is that of
+ * 32 query heads and 8 KV heads of 128. What a round takes is the difference of two runs, the
+ * client's part of it too.
+ */
+#include "sched_fixture.h"
+
+#include "daemon/sched/sched_impl.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define CLIENTS_MAX 16
+#define PROMPT 4u
+
+static const struct work_shape large_shape = {.n_layers = 2,
+					      .n_q_heads = 32,
+					      .n_kv_heads = 8,
+					      .head_dim = 128,
+					      .page_tokens = 16,
+					      .dtype = WORK_FP32};
+
+static struct harness h;
+static struct client clients[CLIENTS_MAX];
+static uint64_t seqs[CLIENTS_MAX];
+
+static void wait_all(int n)
+{
+	for (int i = 0; i < n; i++)
+		while (ring_done(clients[i].lane) < clients[i].ticket)
+			sched_round(h.sched);
+}
+
+static void nop_round(int n)
+{
+	for (int i = 0; i < n; i++)
+		client_submit(&clients[i], (struct abi_entry){.kind = ABI_NOP}, NULL, 0);
+	wait_all(n);
+}
+
+static void layer_round(int n, uint32_t layer)
+{
+	for (int i = 0; i < n; i++) {
+		struct abi_step_seq rec = client_step_seq(&clients[i], seqs[i], 1);
+
+		client_submit(&clients[i],
+			      (struct abi_entry){.kind = ABI_STEP, .count = 1, .layer = layer},
+			      &rec, sizeof(rec));
+	}
+	wait_all(n);
+}
+
+static void token_round(int n)
+{
+	const uint32_t id = 5;
+
+	for (int i = 0; i < n; i++)
+		client_submit(&clients[i],
+			      (struct abi_entry){.kind = ABI_EXTEND, .seq = seqs[i], .count = 1},
+			      &id, sizeof(id));
+	wait_all(n);
+	for (uint32_t layer = 0; layer < 2; layer++)
+		layer_round(n, layer);
+	for (int i = 0; i < n; i++)
+		client_submit(&clients[i],
+			      (struct abi_entry){.kind = ABI_TRIM, .seq = seqs[i], .arg = PROMPT},
+			      NULL, 0);
+	wait_all(n);
+}
+
+static void join(int i, int n_users, const struct work_shape *shape)
+{
+	struct client *c = &clients[i];
+	struct store_match match;
+
+	client_start(c, &h, 1000 + (uint64_t)(i % n_users), shape, 1 << 20);
+	assert_int_equal(client_open(c, fixture_ids, PROMPT, &seqs[i], &match), 0);
+	client_compute(c, seqs[i], fixture_ids + match.cached, PROMPT - match.cached);
+}
+
+int main(int argc, char **argv)
+{
+	int n = argc == 5 ? atoi(argv[2]) : 0, n_users = argc == 5 ? atoi(argv[3]) : 0;
+	bool nops;
+
+	if (n < 1 || n > CLIENTS_MAX || n_users < 1) {
+		fprintf(stderr, "sched_count nop|token|large CLIENTS USERS ROUNDS\n");
+		return 2;
+	}
+	nops = strcmp(argv[1], "nop") == 0;
+	harness_init(&h);
+	h.stepped = true;
+	h.config.n_threads = 1;
+	harness_start(&h);
+	for (int i = 0; i < n; i++)
+		join(i, n_users, strcmp(argv[1], "large") ? &fixture_shape : &large_shape);
+	for (int i = atoi(argv[4]); i > 0; i--)
+		(nops ? nop_round : token_round)(n);
+	_exit(0); /* with all that there is */
+}
