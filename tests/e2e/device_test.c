@@ -160,7 +160,7 @@ static void a_clients_own_fault_is_its_own(void **state)
 		stem_run(f, "decode", "device", NULL);
 		return;
 	}
-	assert_int_equal(harness_wait(f->h->pid), 1);
+	assert_int_equal(harness_wait_for(f->h->pid, "the daemon"), 1);
 	f->h->pid = 0;
 	assert_int_equal(count_in_log(f, "under MPS a fatal fault"), 1);
 	harness_start(f->h);
@@ -469,7 +469,7 @@ static void a_device_that_fails_ends_the_daemon_with_a_reason(void **state)
 	fault = open(f->fault, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 	assert_true(fault >= 0);
 	close(fault);
-	assert_int_equal(harness_wait(f->h->pid), 1);
+	assert_int_equal(harness_wait_for(f->h->pid, "the daemon"), 1);
 	f->h->pid = 0;
 	stem_go(&waiter);
 	assert_int_equal(stem_end(&waiter), 0);
@@ -536,7 +536,7 @@ static int find_device(void)
 		execl(program, program, coppiced, "none", "probe", (char *)NULL);
 		_exit(98);
 	}
-	return harness_wait(pid);
+	return harness_wait_for(pid, "the process");
 }
 
 int main(int argc, char **argv)

@@ -32,17 +32,17 @@ int refuse_by_store(struct sched_request *rq, int r)
 			      "(domain_percent), and nothing in it may be evicted: close or unpin "
 			      "sequences, or give the daemon a larger pool.");
 	case -EDQUOT:
-		return refuse(rq, r, NULL,
-			      "Your domain holds as much KV as it may (domain_percent, or "
-			      "domain_bytes where that is less): close or unpin sequences.");
+		return refuse(
+			rq, r, NULL,
+			"You hold as much KV as a user may (domain_percent, or domain_bytes where "
+			"that is less): close or unpin sequences.");
 	case -EMLINK:
 		return refuse(rq, r, NULL,
 			      "Other sequences leave the path at as many places as may be "
 			      "(max_path_nodes): close some that fork from it.");
 	case -EUSERS:
-		return refuse(
-			rq, r, NULL,
-			"Your domain has as many pins as it may (max_domain_pins): unpin some.");
+		return refuse(rq, r, NULL,
+			      "You have as many pins as a user may (max_domain_pins): unpin some.");
 	default:
 		return refuse(rq, r, NULL, "The store refuses: %s.", strerror(-r));
 	}
