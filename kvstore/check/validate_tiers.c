@@ -194,6 +194,7 @@ static int check_charges(struct validate *v, enum store_tier tier)
 {
 	const struct places *p = &v->s->places;
 	const struct store_holding *h;
+	uint32_t n_over = 0;
 
 	LIST_FOREACH (h, &v->s->all_holdings, all) {
 		const struct store_domain *d = h->domain;
@@ -204,9 +205,12 @@ static int check_charges(struct validate *v, enum store_tier tier)
 		CHECK(v, n == d->tier_units[tier],
 		      "domain %lu: charged %lu units of tier %d, counted %lu", d->id,
 		      d->tier_units[tier], tier, n);
-		CHECK(v, n <= d->max_units[tier], "domain %lu is over its limit of tier %d", d->id,
+		CHECK(v, n <= d->most_units[tier], "domain %lu is over its limit of tier %d", d->id,
 		      tier);
+		n_over += n > d->max_units[tier] && h == LIST_FIRST(&d->holdings);
 	}
+	CHECK(v, n_over == p->n_over[tier], "%u domains have more than they may, counted %u",
+	      p->n_over[tier], n_over);
 	return 0;
 }
 

@@ -57,40 +57,45 @@ static bool is_above(const struct store_node *a, const struct store_node *n)
 	return n != NULL;
 }
 
-/* Of the domain if that is over its limit, else of the model if it has any, else of all. */
+/* Of the domain if that would have more than so many units, else of those who have more than they
+ * may, else of the model if it has any, else of all. */
 static struct store_node *victim_of(const struct store *s, const struct store_holding *h,
-				    enum store_tier tier)
+				    enum store_tier tier, uint64_t most)
 {
 	struct store_node *n;
 
-	if (places_over_limit(&s->places, h, tier))
+	if (places_over(&s->places, h, tier, most))
 		return lru_oldest_of_domain(h->domain, tier);
-	n = lru_oldest_of_model(h->model, tier);
+	n = lru_oldest_beyond(s, tier);
+	if (!n)
+		n = lru_oldest_of_model(h->model, tier);
 	return n ? n : lru_oldest(s, tier);
 }
 
 bool demote_can_wait(const struct store *s, const struct store_holding *h)
 {
 	const struct tiers *t = s->tiers;
+	uint64_t most = places_most(&s->places, h, STORE_HOST);
 
-	if (places_units(t->places, h->model) == 0 || places_has_room(&s->places, h, STORE_HOST))
+	if (places_units(t->places, h->model) == 0 ||
+	    places_has_room(&s->places, h, STORE_HOST, most))
 		return false;
-	const struct store_node *n = victim_of(s, h, STORE_HOST);
+	const struct store_node *n = victim_of(s, h, STORE_HOST, most);
 	if (!n || t->places->host->filling[n->slices[node_n_memory(n) - 1].page])
 		return n != NULL;
 	return node_n_backed(n) < node_n_memory(n) && t->n_dirty + t->queues[TIER_WRITE].n > 0;
 }
 
-/* Some slice leaves a tier to make room for a page of the holding's, not of the path to avoid.
- * False: nothing could go. */
+/* Some slice leaves a tier to make room for a page of the holding's, whose domain is to have so
+ * many units at most, not of the path to avoid. False: nothing could go. */
 static bool demote_reclaim(struct store *s, struct store_holding *h, enum store_tier tier,
-			   const struct store_node *avoid)
+			   uint64_t most, const struct store_node *avoid)
 {
-	struct store_node *n = victim_of(s, h, tier);
+	struct store_node *n = victim_of(s, h, tier, most);
 
 	if (!n || is_above(n, avoid))
 		return false;
-	s->tiers->stats.tiers[tier].share_evicted += places_over_limit(&s->places, h, tier);
+	s->tiers->stats.tiers[tier].share_evicted += places_over(&s->places, h, tier, most);
 	if (tier == STORE_HOST)
 		return leave_host(s, n);
 	leave_file(s, n);
@@ -100,8 +105,10 @@ static bool demote_reclaim(struct store *s, struct store_holding *h, enum store_
 uint32_t demote_take(struct store *s, struct store_holding *h, enum store_tier tier,
 		     const struct store_node *avoid)
 {
-	while (!places_has_room(&s->places, h, tier))
-		if (!demote_reclaim(s, h, tier, avoid))
+	uint64_t most = places_most(&s->places, h, tier);
+
+	while (!places_has_room(&s->places, h, tier, most))
+		if (!demote_reclaim(s, h, tier, most, avoid))
 			return TIER_NONE;
 	return places_take(&s->places, h, tier);
 }

@@ -21,7 +21,9 @@ MUST_CHECK int demote_used(struct store *s, struct store_node *n);
 bool demote_can_wait(const struct store *s, const struct store_holding *h);
 
 /* A place for a page of the holding's, with one reference and its domain charged; the oldest make
- * room. avoid: a node whose path must stay as it is; NULL: none. TIER_NONE: there is none. */
+ * room: its own if it has what it may; two for one if it has more, as after a restart. Else those
+ * of who has more than he may go first. avoid: a node whose path must stay as it is; NULL: none.
+ * TIER_NONE: there is none. */
 uint32_t demote_take(struct store *s, struct store_holding *h, enum store_tier tier,
 		     const struct store_node *avoid);
 

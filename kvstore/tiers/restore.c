@@ -106,7 +106,7 @@ static int image_restore(struct restore *r, const struct tier_image *image)
 	}
 	struct store_node *n = radix_graft_commit(&graft, image->tokens[0]);
 	node_extend(n, image);
-	places_charge(&r->s->places, namespace->holding->domain, STORE_FILE, image->place);
+	places_found(&r->s->places, namespace->holding->domain, STORE_FILE, image->place);
 	r->nodes[image->place] = n;
 	r->found.n_tokens += image->n_tokens;
 	return 0;

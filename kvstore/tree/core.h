@@ -57,6 +57,8 @@ struct store_domain {
 	uint64_t prompt_bytes; /* ids of its sequences' prompts */
 	uint64_t tier_units[STORE_TIERS]; /* of lower tiers */
 	uint64_t max_units[STORE_TIERS]; /* that it may have there */
+	/* It has no more: the same, or what a restart found, fewer with each page that comes */
+	uint64_t most_units[STORE_TIERS];
 	struct store_holding_list holdings;
 };
 
@@ -262,6 +264,7 @@ struct places {
 	uint32_t max_passing; /* pages on their way to the file at once; 0: none ever is */
 	/* a domain may have, or the owner's; UINT64_MAX: no limit */
 	uint64_t domain_units[STORE_TIERS], owner_units[STORE_TIERS];
+	uint32_t n_over[STORE_TIERS]; /* domains that have more than they may */
 };
 
 /* Room for the nodes of a path, from below the root on. */

@@ -35,6 +35,7 @@ int domain_new(struct store *s, uint64_t id, struct store_domain **ret)
 	memcpy(d->max_units,
 	       domain_is_owners(&s->config, id) ? s->places.owner_units : s->places.domain_units,
 	       sizeof(d->max_units));
+	memcpy(d->most_units, d->max_units, sizeof(d->most_units));
 	index_insert(&s->domains, &d->link, domain_hash(s, id));
 	*ret = d;
 	return 0;

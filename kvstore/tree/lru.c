@@ -192,3 +192,16 @@ struct store_node *lru_oldest(const struct store *s, enum store_tier tier)
 		best = older(best, h, tier);
 	return best;
 }
+
+struct store_node *lru_oldest_beyond(const struct store *s, enum store_tier tier)
+{
+	struct store_node *best = NULL;
+	struct store_holding *h;
+
+	if (s->places.n_over[tier] == 0)
+		return NULL;
+	LIST_FOREACH (h, &s->all_holdings, all)
+		if (h->domain->tier_units[tier] > h->domain->max_units[tier])
+			best = older(best, h, tier);
+	return best;
+}

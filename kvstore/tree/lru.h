@@ -29,6 +29,8 @@ void lru_collapse(struct store_node *n, struct store_node *child);
 struct store_node *lru_oldest_of_domain(const struct store_domain *d, enum store_tier tier);
 struct store_node *lru_oldest_of_model(const struct store_model *m, enum store_tier tier);
 struct store_node *lru_oldest(const struct store *s, enum store_tier tier);
+/* Of the domains that have more of a lower tier than they may. */
+struct store_node *lru_oldest_beyond(const struct store *s, enum store_tier tier);
 uint64_t lru_stamp(const struct store_node *n, enum store_tier tier);
 
 /* The neighbours that lru_leave will write to: in a big store the only lines of an open that

@@ -38,27 +38,54 @@ static uint64_t reserve_of(const struct places *p, enum store_tier tier, uint32_
 	return wanted < most ? wanted : most;
 }
 
-bool places_over_limit(const struct places *p, const struct store_holding *h, enum store_tier tier)
+uint64_t places_most(const struct places *p, const struct store_holding *h, enum store_tier tier)
 {
-	return h->domain->tier_units[tier] + places_units(p, h->model) > h->domain->max_units[tier];
+	uint64_t n = places_units(p, h->model), max = h->domain->max_units[tier],
+		 now = h->domain->tier_units[tier], less = now > n ? now - n : 0;
+
+	return less > max ? less : max;
 }
 
-bool places_has_room(const struct places *p, const struct store_holding *h, enum store_tier tier)
+bool places_over(const struct places *p, const struct store_holding *h, enum store_tier tier,
+		 uint64_t most)
+{
+	return h->domain->tier_units[tier] + places_units(p, h->model) > most;
+}
+
+bool places_has_room(const struct places *p, const struct store_holding *h, enum store_tier tier,
+		     uint64_t most)
 {
 	const struct tier_room *room = places_room(p, tier);
 	uint32_t n = places_units(p, h->model);
 	uint64_t n_all = (uint64_t)room->n_chunks * room->chunk_units;
 	uint32_t n_passing = tier == STORE_HOST ? p->n_passing : 0;
 
-	return !places_over_limit(p, h, tier) && tier_room_has(room, n) &&
+	return !places_over(p, h, tier, most) && tier_room_has(room, n) &&
 	       room->n_used - n_passing + n + reserve_of(p, tier, n) <= n_all;
+}
+
+static bool is_over(const struct store_domain *d, enum store_tier tier)
+{
+	return d->tier_units[tier] > d->max_units[tier];
+}
+
+static void charge(struct places *p, struct store_domain *d, enum store_tier tier, uint32_t place)
+{
+	bool was_over = is_over(d, tier);
+
+	p->owners[tier][place] = d;
+	d->tier_units[tier] += tier_room_run(places_room(p, tier), place);
+	p->n_over[tier] += is_over(d, tier) && !was_over;
 }
 
 uint32_t places_take(struct places *p, const struct store_holding *h, enum store_tier tier)
 {
 	uint32_t place = tier_room_take(places_room(p, tier), places_units(p, h->model));
+	struct store_domain *d = h->domain;
 
-	places_charge(p, h->domain, tier, place);
+	charge(p, d, tier, place);
+	if (d->most_units[tier] > d->max_units[tier] && d->tier_units[tier] < d->most_units[tier])
+		d->most_units[tier] = is_over(d, tier) ? d->tier_units[tier] : d->max_units[tier];
 	return place;
 }
 
@@ -71,10 +98,11 @@ uint32_t places_take_passing(struct places *p, const struct store_model *m)
 	return place;
 }
 
-void places_charge(struct places *p, struct store_domain *d, enum store_tier tier, uint32_t place)
+void places_found(struct places *p, struct store_domain *d, enum store_tier tier, uint32_t place)
 {
-	p->owners[tier][place] = d;
-	d->tier_units[tier] += tier_room_run(places_room(p, tier), place);
+	charge(p, d, tier, place);
+	if (d->tier_units[tier] > d->most_units[tier])
+		d->most_units[tier] = d->tier_units[tier];
 }
 
 void places_ref(struct places *p, enum store_tier tier, uint32_t place)
@@ -98,6 +126,7 @@ void places_unref(struct store *s, enum store_tier tier, uint32_t place)
 		return;
 	}
 	p->owners[tier][place] = NULL;
+	p->n_over[tier] -= is_over(d, tier) && d->tier_units[tier] - n <= d->max_units[tier];
 	d->tier_units[tier] -= n;
 	domain_prune(s, d);
 }

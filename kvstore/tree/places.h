@@ -14,17 +14,23 @@
 uint32_t places_units(const struct places *p, const struct store_model *m);
 struct tier_room *places_room(const struct places *p, enum store_tier tier);
 
-/* Would the holding's domain have more than it may, with a page of the holding's more? */
-bool places_over_limit(const struct places *p, const struct store_holding *h, enum store_tier tier);
-/* Is there a place for a page of the holding's, without anybody making room? */
-bool places_has_room(const struct places *p, const struct store_holding *h, enum store_tier tier);
+/* Units of the tier that the holding's domain may have once it has a page of the holding's more: a
+ * page less than now, if that is more than its limit, as a restart may have found it. So nothing
+ * goes at once, and it comes to its limit. */
+uint64_t places_most(const struct places *p, const struct store_holding *h, enum store_tier tier);
+/* Would it have more than so many, with that page? */
+bool places_over(const struct places *p, const struct store_holding *h, enum store_tier tier,
+		 uint64_t most);
+/* Is there a place for the page, without anybody making room? */
+bool places_has_room(const struct places *p, const struct store_holding *h, enum store_tier tier,
+		     uint64_t most);
 /* Such a place, with one reference and its domain charged. There is room. */
 uint32_t places_take(struct places *p, const struct store_holding *h, enum store_tier tier);
 /* The same in host memory, for a page that passes through on its way to the file: nobody makes room
  * or is charged. TIER_NONE: there is none. */
 uint32_t places_take_passing(struct places *p, const struct store_model *m);
-/* A place that was taken elsewhere is the domain's from now on. */
-void places_charge(struct places *p, struct store_domain *d, enum store_tier tier, uint32_t place);
+/* A place that a restart found is the domain's from now on, however many it has. */
+void places_found(struct places *p, struct store_domain *d, enum store_tier tier, uint32_t place);
 void places_ref(struct places *p, enum store_tier tier, uint32_t place);
 void places_unref(struct store *s, enum store_tier tier, uint32_t place);
 

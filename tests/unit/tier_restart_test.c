@@ -14,6 +14,20 @@
 
 static const struct tier_world_key any;
 
+static void publish_of(struct tier_world *w, uint64_t domain, const char *document)
+{
+	struct store_seq *q =
+		tier_world_seq(w, (struct tier_world_key){.domain = domain}, document, NULL);
+
+	assert_int_equal(tier_world_publish(w, q, document), 0);
+	store_seq_close(q, 0);
+}
+
+static uint64_t n_in_file(const struct tier_world *w)
+{
+	return tier_world_stats(w).tiers[STORE_FILE].used_bytes / WORLD_PAGE_BYTES;
+}
+
 static void test_what_leaves_host_memory_comes_back_from_the_file(void **state)
 {
 	struct tier_world *w = tier_world_of(state, (struct tier_world_options){5, 8, 64});
@@ -101,6 +115,68 @@ static void test_a_model_that_does_not_fit_any_more_is_lost(void **state)
 	w = tier_world_of(state, (struct tier_world_options){8, 16, 64});
 	assert_int_equal(w->found.n_lost, 1);
 	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 16);
+}
+
+/* 15 pages of domain 1 are found in the file, of three documents, and 4 of domain 2, which are the
+ * oldest. */
+static struct tier_world *restart_with_limit(void **state, uint32_t file_pages,
+					     uint32_t domain_file_pages)
+{
+	struct tier_world_options options = {20, 40, file_pages};
+	struct tier_world *w = tier_world_of(state, options);
+
+	publish_of(w, 2, "#23456789+-*/=<");
+	tier_world_leave(w, DOCUMENT_A);
+	tier_world_leave(w, DOCUMENT_B);
+	tier_world_leave(w, DOCUMENT_C);
+	tier_evict(w);
+	tier_world_settle(w);
+	tier_world_close(w);
+	options.domain_file_pages = domain_file_pages;
+	w = tier_world_of(state, options);
+	assert_int_equal(n_in_file(w), 19);
+	return w;
+}
+
+/* Not all that is too much at once, in one turn of who serves everybody. */
+static void test_of_more_than_a_domain_may_have_two_go_for_one(void **state)
+{
+	struct tier_world *w = restart_with_limit(state, 64, 8);
+	uint64_t n_before = 19;
+
+	for (uint32_t i = 0; i < 2; i++) {
+		char document[] = {(char)('u' + i), '-', 'v', 'w', 'x', 0};
+		publish_of(w, 1, document);
+		tier_evict(w);
+		tier_world_settle(w);
+		assert_int_equal(n_in_file(w), n_before - 2);
+		n_before -= 2;
+	}
+	assert_int_equal(tier_world_stats(w).tiers[STORE_FILE].share_evicted, 8);
+	for (uint32_t i = 0; i < 4; i++) {
+		char document[] = {(char)('0' + i), '.', 'v', 'w', 'x', 0};
+		publish_of(w, 1, document);
+		tier_evict(w);
+		tier_world_settle(w);
+	}
+	assert_int_equal(n_in_file(w), 8 + 4);
+}
+
+/* Though it is not the oldest. */
+static void test_what_a_domain_has_too_much_goes_for_others(void **state)
+{
+	struct tier_world *w = restart_with_limit(state, 20, 9);
+	struct tier_world_key other = {.domain = 2};
+
+	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 16);
+	publish_of(w, 2, ".23456789+-*/=<");
+	tier_evict(w);
+	tier_world_settle(w);
+	assert_int_equal(tier_info_of(w, '#').n_pages_backed, 4);
+	assert_int_equal(tier_info_of(w, '.').n_pages_backed, 4);
+	assert_int_equal(n_in_file(w), 20);
+	assert_int_equal(tier_world_stats(w).tiers[STORE_FILE].share_evicted, 0);
+	assert_int_equal(tier_world_cached(w, other, "#23456789+-*/=<"), 14);
 }
 
 static void test_an_orderly_end_keeps_what_was_on_the_device(void **state)
@@ -337,6 +413,8 @@ int main(void)
 		TEST(test_a_restart_finds_documents_again),
 		TEST(test_a_restart_finds_nothing_for_others),
 		TEST(test_a_model_that_does_not_fit_any_more_is_lost),
+		TEST(test_of_more_than_a_domain_may_have_two_go_for_one),
+		TEST(test_what_a_domain_has_too_much_goes_for_others),
 		TEST(test_an_orderly_end_keeps_what_was_on_the_device),
 		TEST(test_an_altered_page_is_a_miss_and_what_hangs_below_too),
 		TEST(test_the_oldest_goes_where_the_file_is_full),
