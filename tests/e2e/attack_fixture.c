@@ -412,7 +412,7 @@ static const struct watched *watch_neighbour(struct attack_fixture *a, const str
 {
 	struct neighbour *n = a->neighbours;
 
-	while (n->life && n->life != who->life)
+	while (n < a->neighbours + NEIGHBOURS_MAX && n->life && n->life != who->life)
 		n++;
 	assert_true(n < a->neighbours + NEIGHBOURS_MAX);
 	if (!n->life) {
