@@ -218,6 +218,59 @@ static void a_draft_that_is_cancelled_leaves_nothing(void **state)
 	school_free(s);
 }
 
+static uint64_t fork_of(struct pupil *p)
+{
+	return client_do(&p->c, (struct abi_entry){.kind = ABI_FORK, .seq = p->seq}, NULL, 0).value;
+}
+
+static void ask_for_drafts(struct pupil *p, uint64_t other)
+{
+	struct {
+		struct abi_decode head;
+		struct abi_decode_seq seqs[2];
+		uint32_t ids[2 * N], parents[2 * N];
+	} body = {.seqs = {{.seq = p->seq, .n_new = N}, {.seq = other, .n_new = N}}};
+
+	for (uint32_t i = 0; i < 2 * N; i++) {
+		body.ids[i] = FIRST_ID + i;
+		body.parents[i] = i % N ? i % N - 1 : WORK_NONE;
+	}
+	client_submit(&p->c,
+		      (struct abi_entry){.kind = ABI_DECODE,
+					 .flags = ABI_EXTEND_PARENTS,
+					 .count = 2},
+		      &body, sizeof(body));
+}
+
+/* One of two has all of its rows by then: its client cannot tell which, and finds neither. */
+static void drafts_that_are_cancelled_leave_nothing_be_they_whole(void **state)
+{
+	struct school *s = school_of_a_drafter(BUDGET_NS / 5);
+	struct pupil *p = &s->pupils[0];
+	uint64_t other = fork_of(p);
+	const struct sched_seq *first, *second;
+
+	(void)state;
+	first = handle_seq(&s->h.sched->core.seqs, p->seq);
+	second = handle_seq(&s->h.sched->core.seqs, other);
+	seen.parents[0] = 0; /* of several sequences it says nothing */
+	ask_for_drafts(p, other);
+	while (!first->computed)
+		go_round(s);
+	assert_false(has(p) || second->computed);
+	ring_cancel(p->c.lane, p->c.ticket);
+	while (!has(p))
+		go_round(s);
+	assert_int_equal(end_of(p).status, -ECANCELED);
+	assert_int_equal(end_of(p).published, 0);
+	assert_int_equal(store_seq_n_live(first->store) + store_seq_n_live(second->store), 0);
+	ask(p, 1);
+	while (!has(p))
+		go_round(s);
+	assert_int_equal(end_of(p).status, 0);
+	school_free(s);
+}
+
 /* Its client closes the sequence meanwhile. */
 static void a_draft_that_is_closed_meanwhile_leaves_nothing(void **state)
 {
@@ -301,6 +354,7 @@ int main(void)
 		cmocka_unit_test(of_the_heaviest_draft_a_pass_has_a_row),
 		cmocka_unit_test(a_draft_of_many_passes_is_accepted_as_one),
 		cmocka_unit_test(a_draft_that_is_cancelled_leaves_nothing),
+		cmocka_unit_test(drafts_that_are_cancelled_leave_nothing_be_they_whole),
 		cmocka_unit_test(a_draft_that_is_closed_meanwhile_leaves_nothing),
 		cmocka_unit_test(a_draft_whose_pass_begins_anew_begins_anew),
 	};

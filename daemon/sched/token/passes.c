@@ -365,13 +365,14 @@ static void go_on(struct passes *p)
 	pass_end(p);
 }
 
-/* What it has published stays, and drafts that are whole. */
+/* What it has published stays. Its drafts go, those too that are whole: whose those are its client
+ * is not told. */
 static void lane_cancel(struct passes *p, struct sched_lane *lane)
 {
 	struct outcome outcome = outcome_bad(-ECANCELED, ABI_CANCELLED, 0);
 
 	for (uint32_t i = 0; i < lane->step.n_parts; i++)
-		if (lane->step.parts[i].seq->draft && !lane->step.parts[i].seq->computed)
+		if (lane->step.parts[i].seq->draft)
 			part_give_back(p, lane, i);
 	outcome.value = decode_tokens_done(lane);
 	step_move(&p->core->steps, lane, STEP_FREE);
