@@ -422,10 +422,49 @@ static void decode_of_many_is_no_longer_than_a_budget_beside_another_program(voi
 	school_free(s);
 }
 
+/* A decode that is all right but for ids that are nobody's. */
+static void ask_for_nonsense(struct pupil *p)
+{
+	struct {
+		struct abi_decode head;
+		struct abi_decode_seq seq;
+		uint32_t ids[4];
+	} body = {.seq = {.seq = p->seq, .n_new = 1}};
+
+	client_submit(&p->c, (struct abi_entry){.kind = ABI_DECODE, .count = 1}, &body,
+		      sizeof(body));
+}
+
+/* They cost nothing. */
+static void entries_that_are_refused_shorten_nobodys_passes(void **state)
+{
+	struct school *s = school_new(5 * MS);
+	struct pupil *other;
+
+	(void)state;
+	school_start(s);
+	for (uint32_t i = 0; i < 30; i++)
+		join(s, 1, 16, 1);
+	other = join(s, 2, 1, 2);
+	go_passes(s, 4);
+	other->again = 0;
+	go_till_all_have(s);
+	go_for(s, 2000000 * US);
+	world.longest_ns = 0;
+	for (uint32_t i = 0; i < 20; i++) {
+		ask_for_nonsense(other);
+		go_passes(s, 1);
+		assert_int_equal(end_of(other).reason, ABI_BAD_BODY);
+	}
+	assert_true(world.longest_ns > FIXED_NS + 3 * BUDGET_NS);
+	school_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(decode_of_many_is_no_longer_than_a_budget_beside_another_program),
+		cmocka_unit_test(entries_that_are_refused_shorten_nobodys_passes),
 		cmocka_unit_test(prompts_of_several_go_together),
 		cmocka_unit_test(who_begin_at_once_go_together),
 		cmocka_unit_test(who_fills_a_pass_waits_for_nobody),

@@ -106,6 +106,8 @@ struct decode {
 	uint32_t stride;
 	uint32_t want, n_top;
 	uint64_t pass; /* number of the last that it was in */
+	uint64_t pass_ns; /* when that began, 0: it was in none; and whose it was */
+	const struct sched_model *pass_of;
 	uint64_t awaited; /* number of the last that waited for it */
 	uint32_t n_rows; /* that it has there */
 	bool newcomer; /* its sequence was opened right before */

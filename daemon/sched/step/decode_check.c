@@ -222,6 +222,8 @@ static int entry_begin(const struct sched_core *core, struct sched_lane *lane, u
 	*decode = (struct decode){.parts = decode->parts,
 				  .parts_room = decode->parts_room,
 				  .pass = decode->pass,
+				  .pass_ns = decode->pass_ns,
+				  .pass_of = decode->pass_of,
 				  .awaited = decode->awaited};
 	return 0;
 }
@@ -249,8 +251,10 @@ struct outcome decode_check(struct sched_core *core, struct sched_lane *lane,
 		bad = ABI_BAD_BODY;
 	if (!bad)
 		bad = results_check(core, lane, &body.head, at.out);
-	if (bad)
+	if (bad) {
+		lane->step.arrival_ns = 0;
 		return refused(lane, bad, where);
+	}
 	lane->decode.ids = body.ids;
 	lane->decode.parents = body.parents;
 	pace_arrived(core, lane);

@@ -236,13 +236,23 @@ bool company_is_there(const struct passes *p, const struct sched_lane *of)
 	return false;
 }
 
+/* It waits for tokens of another model, or had a pass of one. What was refused, or was cancelled
+ * before it had any, cost nothing and says nothing. */
+static bool is_of_others(const struct passes *p, const struct sched_lane *lane,
+			 const struct sched_model *model)
+{
+	if (lane->state == STEP_AWAITING_PASS)
+		return lane->step.model != model;
+	return lane->decode.pass_ns && lane->decode.pass_of != model &&
+	       p->core->now_ns < lane->decode.pass_ns + THERE_NS;
+}
+
 bool company_is_of_others(const struct passes *p, const struct sched_model *model)
 {
 	const struct sched_lane *lane;
 
 	TAILQ_FOREACH (lane, &p->core->lanes, link)
-		if (lane->step.kind == STEP_TOKENS && lane->step.model &&
-		    lane->step.model != model && is_there(p, lane))
+		if (is_of_others(p, lane, model))
 			return true;
 	return false;
 }

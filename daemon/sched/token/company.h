@@ -12,7 +12,7 @@ uint64_t company_until_ns(const struct passes *p, const struct sched_model *mode
 void company_charge(struct passes *p);
 /* Has any other lane, of whatever model, asked for anything a moment ago, or does it now? */
 bool company_is_there(const struct passes *p, const struct sched_lane *of);
-/* Has anybody asked for tokens of another model a moment ago, or does he now? */
+/* Does anybody wait for tokens of another model, or had he a pass of it a moment ago? */
 bool company_is_of_others(const struct passes *p, const struct sched_model *model);
 /* The users of the lanes of the job have come. */
 void company_came(struct passes *p);

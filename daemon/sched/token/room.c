@@ -369,6 +369,8 @@ static void lane_take(struct passes *p, struct sched_lane *lane, struct room *ro
 	}
 	room->n_lanes++;
 	lane->decode.pass = p->number;
+	lane->decode.pass_ns = p->core->now_ns;
+	lane->decode.pass_of = room->model;
 	step_move(&p->core->steps, lane, STEP_IN_PASS);
 }
 
