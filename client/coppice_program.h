@@ -251,10 +251,10 @@ COPPICE_MUST_CHECK int coppice_decode(struct coppice_lane *lane,
 
 /*
  * The rest of a decode is not wanted any more: it ends with -ECANCELED before its next chunk, or as
- * it ends anyhow. What was published stays, and is the result's value; its sequences, as long as
- * coppice_seq_length says, may go on at once, without a trim. Does not block, and may be called
- * while another thread waits for the ticket. 0, also where it has ended; -EINVAL: it was not
- * submitted on this lane, or is no decode.
+ * it ends anyhow. What was published stays, and is the result's value; drafts go, all of them. Its
+ * sequences, as long as coppice_seq_length says, may go on at once, without a trim. Does not block,
+ * and may be called while another thread waits for the ticket. 0, also where it has ended; -EINVAL:
+ * it was not submitted on this lane, or is no decode.
  */
 COPPICE_MUST_CHECK int coppice_decode_cancel(struct coppice_lane *lane, uint64_t ticket);
 
