@@ -216,29 +216,21 @@ static const char *user_text(const struct config *config, char *text, size_t byt
 	return text;
 }
 
-/* What of a tier of so many bytes; where these are not known yet, its usual share is a part. */
-static void print_tier_share(uint64_t key_bytes, uint64_t tier_bytes)
-{
-	uint64_t most = config_tier_bytes(key_bytes, tier_bytes, false);
-
-	if (most)
-		printf(", of which a user may hold %llu MiB", (unsigned long long)most >> 20);
-	else
-		printf(", of which a user may hold three quarters");
-}
-
-/* A file that is there keeps its size. */
+/* A file that is there keeps its size, which is not known here. */
 static void print_tiers(const struct config *config)
 {
-	if (!config->host_tier_bytes)
+	uint64_t bytes = config->host_tier_bytes;
+
+	if (!bytes)
 		return;
-	printf("below the pool: host memory of %llu MiB",
-	       (unsigned long long)config->host_tier_bytes >> 20);
-	print_tier_share(config->domain_host_bytes, config->host_tier_bytes);
-	if (config->file_tier[0]) {
-		printf("; file %s", config->file_tier);
-		print_tier_share(config->domain_file_bytes, 0);
-	}
+	printf("below the pool: host memory of %llu MiB, of which a user may hold %llu MiB",
+	       (unsigned long long)bytes >> 20,
+	       (unsigned long long)config_host_share(config, bytes, config->file_tier[0]) >> 20);
+	if (config->file_tier[0] && config->domain_file_bytes)
+		printf("; file %s, of which a user may hold %llu MiB", config->file_tier,
+		       (unsigned long long)config->domain_file_bytes >> 20);
+	else if (config->file_tier[0])
+		printf("; file %s, of which a user may hold three quarters", config->file_tier);
 	printf("\n");
 }
 

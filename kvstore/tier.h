@@ -96,6 +96,7 @@ void store_tiers_flush(struct store *s);
 
 struct store_tier_stats {
 	uint64_t used_bytes, capacity_bytes; /* of host and file */
+	uint64_t domain_bytes; /* a domain may have of it, if the store is not its own */
 	uint64_t hits; /* slices that matches found here and in no nearer tier */
 	uint64_t bytes_in; /* moved here from the tier above: down, written */
 	uint64_t bytes_out; /* moved to the tier above: up, read */

@@ -52,9 +52,33 @@ uint32_t config_reserved_extents(const struct config *config)
 	return (uint32_t)(left < RESERVED_LEAST && n >= 2 * RESERVED_LEAST ? RESERVED_LEAST : left);
 }
 
-uint64_t config_tier_bytes(uint64_t key_bytes, uint64_t tier_bytes, bool privileged)
+/* Of a tier, where so much of it is not for sharing. No page is larger than an extent. */
+static uint64_t tier_share(uint64_t key_bytes, uint64_t bytes, uint64_t kept_bytes,
+			   uint64_t extent_bytes)
 {
-	return key_bytes || privileged ? key_bytes : tier_bytes / 4 * 3;
+	uint64_t share = (bytes - kept_bytes) / 4 * 3;
+
+	if (share < extent_bytes)
+		share = extent_bytes;
+	if (key_bytes)
+		share = key_bytes;
+	return share < bytes ? share : bytes;
+}
+
+/* As kvstore/tree/places.c keeps for the largest pages. */
+uint64_t config_host_share(const struct config *config, uint64_t bytes, bool has_file)
+{
+	uint64_t kept = config->tier_depth * config->extent_bytes;
+
+	if (kept > bytes / 4)
+		kept = bytes / 4;
+	return tier_share(config->domain_host_bytes, bytes, has_file ? kept : 0,
+			  config->extent_bytes);
+}
+
+uint64_t config_file_share(const struct config *config, uint64_t bytes)
+{
+	return tier_share(config->domain_file_bytes, bytes, 0, config->extent_bytes);
 }
 
 uint64_t config_pin_bytes(const struct config *config)

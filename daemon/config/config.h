@@ -48,8 +48,11 @@ uint32_t config_reserved_extents(const struct config *config);
 
 /* KV that the pins of a domain may keep, of a pool whose size is known; 0: no limit. */
 uint64_t config_pin_bytes(const struct config *config);
-/* What of a tier below the pool, which has so many, one user may hold, where his key says so; 0:
- * all of it. The share that is usual does not bind who is privileged. */
-uint64_t config_tier_bytes(uint64_t key_bytes, uint64_t tier_bytes, bool privileged);
+
+/* What one user may hold of so many bytes of host memory, or of the file: as the key says; else
+ * three quarters, and an extent at least. Of host memory it is three quarters of what is not kept
+ * for pages on their way to a file. */
+uint64_t config_host_share(const struct config *config, uint64_t bytes, bool has_file);
+uint64_t config_file_share(const struct config *config, uint64_t bytes);
 
 #endif

@@ -76,8 +76,7 @@ static void status_of_scheduler(Coppice__StatusReply *to, const struct sched_sta
 	to->busy_ns = from->backend.busy_ns;
 }
 
-static void tier_row(Coppice__TierStatus *to, const char *name, const struct store_tier_stats *from,
-		     uint64_t domain_key_bytes)
+static void tier_row(Coppice__TierStatus *to, const char *name, const struct store_tier_stats *from)
 {
 	coppice__tier_status__init(to);
 	to->name = (char *)name;
@@ -88,7 +87,7 @@ static void tier_row(Coppice__TierStatus *to, const char *name, const struct sto
 	to->bytes_out = from->bytes_out;
 	to->waited_ns = from->waited_ns;
 	to->has_domain_bytes_max = to->has_share_evicted = true;
-	to->domain_bytes_max = config_tier_bytes(domain_key_bytes, from->capacity_bytes, false);
+	to->domain_bytes_max = from->domain_bytes;
 	to->share_evicted = from->share_evicted;
 }
 
@@ -109,17 +108,15 @@ static void status_of_journal(Coppice__StatusReply *to, const struct store_tiers
 }
 
 static void status_of_tiers(Coppice__StatusReply *to, const struct store_tiers_stats *from,
-			    const struct config *config, struct tier_rows *rows)
+			    struct tier_rows *rows)
 {
 	static const char *const names[STORE_TIERS] = {
 		[STORE_HOST] = "host", [STORE_FILE] = "file"};
-	const uint64_t keys[STORE_TIERS] = {
-		[STORE_HOST] = config->domain_host_bytes, [STORE_FILE] = config->domain_file_bytes};
 
 	for (enum store_tier i = STORE_HOST; i < STORE_TIERS; i++) {
 		if (!from->tiers[i].capacity_bytes)
 			continue;
-		tier_row(&rows->rows[to->n_tier], names[i], &from->tiers[i], keys[i]);
+		tier_row(&rows->rows[to->n_tier], names[i], &from->tiers[i]);
 		rows->pointers[to->n_tier] = &rows->rows[to->n_tier];
 		to->n_tier++;
 	}
@@ -192,7 +189,7 @@ static void status_answer(struct request *request)
 	status_of_store(&status, &figures->store, home->config);
 	status_of_scheduler(&status, figures);
 	if (figures->has_tiers)
-		status_of_tiers(&status, &figures->tiers, home->config, &tiers);
+		status_of_tiers(&status, &figures->tiers, &tiers);
 	status.has_n_streamed = status.has_staged_bytes = 1;
 	status.n_streamed = figures->n_streamed;
 	status.staged_bytes = figures->staged_bytes;

@@ -139,12 +139,14 @@ void store_tiers_flush(struct store *s)
 static void tier_stats(const struct places *p, enum store_tier tier, struct store_tier_stats *ret)
 {
 	const struct tier_room *room = places_room(p, tier);
-	uint64_t unit_bytes = p->host->unit_bytes;
+	uint64_t unit_bytes = p->host->unit_bytes, most = p->domain_units[tier], n_units;
 
 	if (!room)
 		return;
+	n_units = (uint64_t)room->n_chunks * room->chunk_units;
 	ret->used_bytes = room->n_used * unit_bytes;
-	ret->capacity_bytes = (uint64_t)room->n_chunks * room->chunk_units * unit_bytes;
+	ret->capacity_bytes = n_units * unit_bytes;
+	ret->domain_bytes = (most < n_units ? most : n_units) * unit_bytes;
 }
 
 static void journal_stats(struct tier_file *file, struct store_tiers_stats *ret)

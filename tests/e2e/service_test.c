@@ -546,7 +546,7 @@ static void check_config_says_how_much_the_usual_share_is(void **state)
 	h->flags[5] = "--host-tier=64M";
 	h->flags[6] = "--file-tier=/tmp/t";
 	assert_int_equal(harness_wait(harness_spawn(h)), 0);
-	assert_true(harness_log_has(h, "host memory of 64 MiB, of which a user may hold 48 MiB; "
+	assert_true(harness_log_has(h, "host memory of 64 MiB, of which a user may hold 36 MiB; "
 				       "file /tmp/t, of which a user may hold three quarters"));
 }
 

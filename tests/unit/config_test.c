@@ -105,10 +105,26 @@ static void of_a_tier_a_user_has_three_quarters(void **state)
 	config_init(&c);
 	assert_int_equal(c.domain_host_bytes, 0);
 	assert_int_equal(c.domain_file_bytes, 0);
-	assert_int_equal(config_tier_bytes(0, 8192, false), 6144);
-	assert_int_equal(config_tier_bytes(0, 8192, true), 0);
-	assert_int_equal(config_tier_bytes(4096, 8192, false), 4096);
-	assert_int_equal(config_tier_bytes(4096, 8192, true), 4096);
+	assert_int_equal(config_host_share(&c, 80 * c.extent_bytes, false), 60 * c.extent_bytes);
+	assert_int_equal(config_file_share(&c, 80 * c.extent_bytes), 60 * c.extent_bytes);
+	assert_int_equal(config_file_share(&c, c.extent_bytes), c.extent_bytes);
+	c.domain_host_bytes = 4096;
+	c.domain_file_bytes = 90 * c.extent_bytes;
+	assert_int_equal(config_host_share(&c, 80 * c.extent_bytes, false), 4096);
+	assert_int_equal(config_file_share(&c, 80 * c.extent_bytes), 80 * c.extent_bytes);
+}
+
+/* What pages on their way there have for themselves is nobody's share: a quarter at most. */
+static void above_a_file_three_quarters_are_of_what_is_left(void **state)
+{
+	struct config c;
+
+	(void)state;
+	config_init(&c);
+	c.tier_depth = 20;
+	assert_int_equal(config_host_share(&c, 120 * c.extent_bytes, true), 75 * c.extent_bytes);
+	assert_int_equal(config_host_share(&c, 64 * c.extent_bytes, true), 36 * c.extent_bytes);
+	assert_int_equal(config_host_share(&c, c.extent_bytes, true), c.extent_bytes);
 }
 
 static void assert_pool(const struct reading *reading, uint64_t bytes, uint32_t percent)
@@ -549,6 +565,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_user_leaves_an_extent_where_there_are_two),
 		cmocka_unit_test(of_two_limits_of_a_user_the_smaller_counts),
 		cmocka_unit_test(of_a_tier_a_user_has_three_quarters),
+		cmocka_unit_test(above_a_file_three_quarters_are_of_what_is_left),
 		cmocka_unit_test(pool_may_be_a_share_and_stays_one),
 		cmocka_unit_test(file_overrides_defaults),
 		cmocka_unit_test(flags_override_the_file),

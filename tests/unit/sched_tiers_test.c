@@ -32,11 +32,17 @@ static void what_left_the_pool_comes_back_from_host_memory(void **state)
 	documents_stop(f);
 }
 
-/* As the keys are by default. Of four documents' room the one who has six gets three. */
-static void a_user_leaves_room_below_the_pool_to_others(void **state)
+static struct store_tier_stats host_status(struct fixture *f)
 {
-	struct fixture *f = *state;
+	return harness_status(&f->h).tiers.tiers[STORE_HOST];
+}
+
+/* One user has six documents, with room for four, between two looks of another's at his one; so
+ * many slices of this are in host memory then. Limits are as the keys are by default. */
+static uint64_t n_kept_beside_many(struct fixture *f)
+{
 	struct client other;
+	uint64_t n_hits;
 
 	f->h.config.host_tier_bytes = 8u << 20;
 	documents_start(f);
@@ -44,9 +50,39 @@ static void a_user_leaves_room_below_the_pool_to_others(void **state)
 	document_use(&other, 0, DOC_CHUNKS);
 	for (uint32_t i = 0; i < 2 * DOCS; i++)
 		document_use(&f->c, i % DOCS, DOC_CHUNKS);
-	assert_true(harness_status(&f->h).tiers.tiers[STORE_HOST].share_evicted > 0);
-	assert_int_equal(document_use(&other, 0, DOC_CHUNKS), DOC_TOKENS - 1);
+	assert_true(host_status(f).share_evicted > 0);
+	n_hits = host_status(f).hits;
+	document_use(&other, 0, DOC_CHUNKS);
+	n_hits = host_status(f).hits - n_hits;
 	client_end(&other);
+	documents_stop(f);
+	return n_hits;
+}
+
+static void a_user_leaves_room_below_the_pool_to_others(void **state)
+{
+	assert_int_equal(n_kept_beside_many(*state), 16);
+}
+
+/* Of that room a document's is for what is on its way to the file. What the one may have of the
+ * rest leaves twelve pages; while these are written, more go than have to. */
+static void a_user_leaves_room_above_a_file_to_others(void **state)
+{
+	struct fixture *f = *state;
+
+	f->h.config.tier_depth = 16;
+	documents_with_file(f, 64u << 20);
+	assert_in_range(n_kept_beside_many(f), 1, 12);
+}
+
+/* What is said of a limit is what binds. */
+static void no_user_may_have_more_than_there_is(void **state)
+{
+	struct fixture *f = *state;
+
+	f->h.config.domain_host_bytes = UINT64_C(1) << 40;
+	documents_start(f);
+	assert_int_equal(host_status(f).domain_bytes, host_status(f).capacity_bytes);
 	documents_stop(f);
 }
 
@@ -280,6 +316,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		CASE(what_left_the_pool_comes_back_from_host_memory),
 		CASE(a_user_leaves_room_below_the_pool_to_others),
+		CASE(a_user_leaves_room_above_a_file_to_others),
+		CASE(no_user_may_have_more_than_there_is),
 		CASE(a_daemon_that_is_started_anew_finds_its_documents),
 		CASE(what_was_altered_in_the_file_is_computed_anew),
 		CASE(documents_at_random_through_tiny_tiers_are_right),

@@ -193,16 +193,17 @@ static uint64_t room_bytes(const struct tier_room *room, uint32_t unit_bytes)
 /* What of the tiers a user may have. */
 static void set_shares(const struct config *config, struct store_tiers_config *of)
 {
-	uint64_t host = room_bytes(&of->host->room, of->host->unit_bytes), file = 0;
+	uint32_t unit_bytes = of->host->unit_bytes;
+	uint64_t host = room_bytes(&of->host->room, unit_bytes);
 
-	if (of->file)
-		file = room_bytes(&tier_file_catalog(of->file)->room, of->host->unit_bytes);
-	for (int privileged = 0; privileged < 2; privileged++) {
-		uint64_t *ret = privileged ? of->owner_bytes : of->domain_bytes;
-
-		ret[STORE_HOST] = config_tier_bytes(config->domain_host_bytes, host, privileged);
-		ret[STORE_FILE] = config_tier_bytes(config->domain_file_bytes, file, privileged);
-	}
+	of->domain_bytes[STORE_HOST] = config_host_share(config, host, of->file);
+	of->owner_bytes[STORE_HOST] = config->domain_host_bytes;
+	if (!of->file)
+		return;
+	of->domain_bytes[STORE_FILE] =
+		config_file_share(config,
+				  room_bytes(&tier_file_catalog(of->file)->room, unit_bytes));
+	of->owner_bytes[STORE_FILE] = config->domain_file_bytes;
 }
 
 static int attach(struct sched *s, struct tier_host *host, struct tier_file *file)
