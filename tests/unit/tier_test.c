@@ -2,6 +2,7 @@
 #include "tier_fixture.h"
 
 #include <errno.h>
+#include <string.h>
 
 static const struct tier_world_key any;
 
@@ -146,6 +147,32 @@ static void test_a_domain_displaces_its_own(void **state)
 	tier_world_leave(w, DOCUMENT_A);
 	leave_three_others(w, 2);
 	assert_true(tier_world_stats(w).tiers[STORE_HOST].share_evicted > 0);
+	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 16);
+}
+
+/* What is used goes for nobody, so it may be no more of host memory than what is idle. */
+static void test_a_long_path_leaves_others_theirs(void **state)
+{
+	struct tier_world *w =
+		tier_world_of(state, (struct tier_world_options){.device_pages = 6,
+								 .host_pages = 16,
+								 .domain_host_pages = 10,
+								 .long_paths = true});
+	struct store_seq *q;
+	char document[4 * 20 + 1] = "";
+	uint32_t n = 0;
+	int r = 0;
+
+	tier_world_leave(w, DOCUMENT_A);
+	q = tier_world_seq(w, (struct tier_world_key){.domain = 2}, "z", NULL);
+	for (; !r && n < 20; n += !r) {
+		memset(document + 4 * n, 'A' + (int)n, 4);
+		r = tier_world_publish(w, q, document);
+	}
+	assert_int_equal(r, -ENOSPC);
+	assert_int_equal(n, 6 + 10);
+	assert_int_equal(tier_info_of(w, 'a').n_pages_in[STORE_HOST], 5);
+	store_seq_close(q, 0);
 	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 16);
 }
 
@@ -346,6 +373,7 @@ int main(void)
 		TEST(test_branches_below_a_split_come_back),
 		TEST(test_the_oldest_goes_where_host_memory_is_full),
 		TEST(test_a_domain_displaces_its_own),
+		TEST(test_a_long_path_leaves_others_theirs),
 		TEST(test_whose_store_it_is_displaces_the_oldest),
 		TEST(test_what_finds_no_room_is_ours_to_compute),
 		TEST(test_what_finds_no_room_is_given_up_at_once),
