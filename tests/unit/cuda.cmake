@@ -30,8 +30,10 @@ if(COPPICE_CUDA_INCLUDE)
 	# What is said where no GPU can compute: the runtime's part is the test's.
 	coppice_test(NAME card_test SOURCES unit/card_test.c
 		LIBS cuda_host coppice_kernels LABELS unit kernels)
-	# How products of some rows are cut.
+	# How products of some rows are cut, and of more.
 	coppice_test(NAME some_cut_test SOURCES unit/some_cut_test.c
+		LIBS cuda_host coppice_kernels LABELS unit kernels)
+	coppice_test(NAME tall_cut_test SOURCES unit/tall_cut_test.c
 		LIBS cuda_host coppice_kernels LABELS unit kernels)
 	# Plans that share so much memory of a device; the runtime's part is the test's, too.
 	coppice_test(NAME plans_test SOURCES unit/plans_test.c

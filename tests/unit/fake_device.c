@@ -11,6 +11,7 @@
 #include "kernels/cuda/program/lend.h"
 #include "kernels/cuda/program/many.h"
 #include "kernels/cuda/program/pair.h"
+#include "kernels/cuda/program/tall.h"
 #include "kernels/cuda/program/program.h"
 #include "kernels/cuda/program/some.h"
 #include "kernels/rows/rows.h"
@@ -430,6 +431,22 @@ bool device_pair_takes(const struct device_few *few)
 }
 
 int device_pair(const struct device_few *few, uint32_t n_blocks, struct launch_to to)
+{
+	return device_few(few, n_blocks, to);
+}
+
+int device_tall_init(void)
+{
+	return 0;
+}
+
+bool device_tall_takes(const struct device_few *few)
+{
+	return few->gated && few->n_rows > 2 * FAKE_SOME_ROWS &&
+	       few->n_rows <= 3 * FAKE_SOME_ROWS && !few->norm.at;
+}
+
+int device_tall(const struct device_few *few, uint32_t n_blocks, struct launch_to to)
 {
 	return device_few(few, n_blocks, to);
 }

@@ -174,6 +174,28 @@ static void test_gates_of_many_rows_agree_with_float64(void **state)
 	program_errors_print(&errors);
 }
 
+/* Matrices of one round of tiles and of several, not whole; with and without biases. */
+static void test_products_of_tall_tiles_agree_with_float64(void **state)
+{
+	static const uint32_t n_rows[] = {65, 96, 97, 128, 129, 144, 145, 160, 161};
+	struct oracle_random random = oracle_seed(__func__);
+	struct program_errors errors = {0};
+
+	(void)state;
+	for (uint32_t i = 0; i < 9; i++) {
+		struct model_want want = want_random(&random);
+
+		want.n_layers = 1;
+		want.side = false;
+		want.biases = i % 3 == 2;
+		want.act = PROGRAM_SILU;
+		want.hidden = 8 * (60 + oracle_below(&random, 20));
+		want.intermediate = 8 * (20 + oracle_below(&random, i == 4 ? 2500 : 200));
+		check_oracle(&want, n_rows[i], &random, &errors);
+	}
+	program_errors_print(&errors);
+}
+
 /* Rows so few that all of theirs lies in shared memory, and so long that it does not. */
 static void test_few_rows_of_long_inputs_agree_with_float64(void **state)
 {
@@ -549,6 +571,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_random_programs_agree_with_float64_and_the_cpu),
 		cmocka_unit_test(test_prompts_of_some_hundred_rows_agree_with_float64),
 		cmocka_unit_test(test_gates_of_many_rows_agree_with_float64),
+		cmocka_unit_test(test_products_of_tall_tiles_agree_with_float64),
 		cmocka_unit_test(test_few_rows_of_long_inputs_agree_with_float64),
 		cmocka_unit_test(test_norms_onto_an_x_that_goes_agree_with_float64),
 		cmocka_unit_test(test_decoding_behind_a_prompt_agrees_with_float64),

@@ -72,6 +72,17 @@ __device__ inline void arrive_both(uint32_t barrier)
 			     : "memory");
 }
 
+__device__ inline uint4 shared_four(uint32_t at)
+{
+	uint4 x;
+
+	asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+		     : "r"(at)
+		     : "memory");
+	return x;
+}
+
 /* Of the block of that rank, what lies there where the address is of one's own. */
 __device__ inline float4 shared_of(uint32_t rank, uint32_t at)
 {

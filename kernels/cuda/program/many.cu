@@ -19,6 +19,7 @@
 #include "kernels/cuda/device/ptx.cuh"
 #include "many.h"
 #include "maps.h"
+#include "values.cuh"
 
 #define GROUP 128u /* threads */
 #define MULTIPLIERS (2 * GROUP)
@@ -177,20 +178,6 @@ __device__ inline void multiply_unit(uint32_t n_steps, struct many_ring<HALF> &a
 
 /* ---- gates ----------------------------------------------------------------------------------- */
 
-__device__ inline float inverse_fast(float x)
-{
-	float y;
-
-	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-	return y;
-}
-
-/* Within some units in the last place of fp32. */
-__device__ inline float gated(float gate, float value)
-{
-	return gate * inverse_fast(1 + exp2_fast(gate * -1.44269504f)) * value;
-}
-
 /* Four lanes side by side have four words each, and get them the other way round. */
 __device__ inline uint4 turned_round(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
@@ -225,7 +212,8 @@ __device__ inline void tell(const struct many_job &j, uint32_t unit,
 			      (&v)[4] = sums.of[e + i % 2 + HALF / 8];
 			const uint32_t at = i / 2 * 2;
 
-			made[i] = DTYPE::pack(gated(g[at], v[at]), gated(g[at + 1], v[at + 1]));
+			made[i] = DTYPE::pack(silu_gated(g[at], v[at]),
+					      silu_gated(g[at + 1], v[at + 1]));
 		}
 
 		uint4 eight = turned_round(made[0], made[1], made[2], made[3]);

@@ -25,6 +25,9 @@ extern "C" {
 /* What is brought lies in atoms of 8 rows x 128 bytes, swizzled as wgmma reads it. False: the
  * driver has no such maps, or refuses this one. */
 MUST_CHECK bool maps_encode(CUtensorMap *ret, const struct map_rows *rows);
+/* The same of two matrices alike, by turns eight rows of each: n of either, and n_brought, both
+ * multiples of eight. The other one lies behind this. Coordinates: input, 0, 0, eight. */
+MUST_CHECK bool maps_encode_turns(CUtensorMap *ret, const struct map_rows *rows, const void *other);
 
 #ifdef __cplusplus
 }

@@ -207,11 +207,6 @@ __device__ inline void put_part(uint32_t base, const struct pair_sums<TILE> &sum
 	}
 }
 
-__device__ inline float4 plus(const float4 &a, const float4 &b)
-{
-	return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
-}
-
 /* Four outputs of a row that a thread tells each time. */
 template <uint32_t TILE> struct pair_four {
 	uint32_t row, column;

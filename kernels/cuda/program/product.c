@@ -8,6 +8,7 @@
 #include "many.h"
 #include "pair.h"
 #include "program.h"
+#include "tall.h"
 
 #include <cuda_runtime_api.h>
 
@@ -28,7 +29,7 @@ int product_run(struct batch *b, const struct backend_program *program,
 }
 
 /* Whose kernels make it. A norm is none of them but of few rows: there it is a launch before. */
-enum product_way { WAY_NONE, WAY_FEW, WAY_SOME, WAY_PAIR, WAY_MANY };
+enum product_way { WAY_NONE, WAY_FEW, WAY_SOME, WAY_PAIR, WAY_TALL, WAY_MANY };
 
 static enum product_way find_way(const struct device_few *few)
 {
@@ -36,6 +37,8 @@ static enum product_way find_way(const struct device_few *few)
 		return WAY_SOME;
 	if (device_pair_takes(few))
 		return WAY_PAIR;
+	if (device_tall_takes(few))
+		return WAY_TALL;
 	if (device_many_takes(few))
 		return WAY_MANY;
 	return device_few_takes(few) ? WAY_FEW : WAY_NONE;
@@ -68,6 +71,8 @@ int product_few(struct batch *b, const struct backend_program *program,
 		return queue_expect(&b->queue, device_some(few, &room, b->all_blocks, to));
 	case WAY_PAIR:
 		return queue_expect(&b->queue, device_pair(few, b->all_blocks, to));
+	case WAY_TALL:
+		return queue_expect(&b->queue, device_tall(few, b->all_blocks, to));
 	case WAY_MANY:
 		return queue_expect(&b->queue, device_many(few, b->all_blocks, to));
 	default:

@@ -9,6 +9,7 @@
 #include "pair.h"
 #include "pass.h"
 #include "program.h"
+#include "tall.h"
 
 #include "kernels/arith.h"
 #include "kernels/say.h"
@@ -18,7 +19,7 @@
 #include <stdlib.h>
 
 #define PREPARE_NS 10e6 /* what a step of getting ready may take of others */
-#define APART_ROWS 64u /* what are more is products of cuBLASLt alone */
+#define APART_ROWS 64u /* most products of more are cuBLASLt's */
 /* Read in 0.9 ms by an H200, as it is modelled, and multiplied with 1,024 rows in 7: matrices of
  * models are smaller. */
 #define SLICE_ELEMENTS (UINT64_C(1) << 31)
@@ -173,6 +174,8 @@ int program_new(struct programs *programs, struct batch *b, const struct program
 		r = queue_expect(&b->queue, device_many_init());
 	if (!r)
 		r = queue_expect(&b->queue, device_pair_init());
+	if (!r)
+		r = queue_expect(&b->queue, device_tall_init());
 	if (r)
 		return r;
 	program = calloc(1, sizeof(*program));

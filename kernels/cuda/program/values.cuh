@@ -87,4 +87,23 @@ __device__ inline float act(uint32_t kind, float x)
 	return x;
 }
 
+__device__ inline float inverse_fast(float x)
+{
+	float y;
+
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
+/* Within some units in the last place of fp32. */
+__device__ inline float silu_gated(float gate, float value)
+{
+	return gate * inverse_fast(1 + exp2_fast(gate * -1.44269504f)) * value;
+}
+
+__device__ inline float4 plus(const float4 &a, const float4 &b)
+{
+	return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
 #endif
