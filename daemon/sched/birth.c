@@ -53,7 +53,8 @@ static void make_parts(struct sched *s)
 	step_queues_init(&core->steps);
 	handle_table_init(&core->seqs);
 	LIST_INIT(&core->users);
-	core->slowness = core->ops->unseen > 1 ? core->ops->unseen : 1;
+	core->batches.times = core->ops->unseen > 1 ? core->ops->unseen : 1;
+	core->passes = core->batches;
 	LIST_INIT(&s->sessions);
 	LIST_INIT(&s->ended_sessions);
 	LIST_INIT(&s->models);

@@ -4,6 +4,7 @@
  */
 #include "modelled.h"
 
+#include "daemon/sched/long/streamed_impl.h"
 #include "daemon/sched/sched_impl.h"
 
 #include <setjmp.h>
@@ -139,7 +140,7 @@ static void what_was_slow_for_a_while_is_so_no_longer(void **state)
 	(void)batches_of_a_prefill(m, client);
 	(void)batches_of_a_prefill(m, client);
 	assert_true(slow >= 3 * before);
-	assert_true(m->h.sched->core.slowness < 1.5);
+	assert_true(m->h.sched->core.batches.times < 1.5);
 	modelled_free(m);
 }
 
@@ -154,11 +155,10 @@ static struct modelled *start_unseen(double slowness)
 	m->slowness = slowness;
 	modelled_start(m);
 	core = &m->h.sched->core;
-	assert_true(core->slowness > 2.39 && !core->paced);
+	assert_true(core->batches.times > 2.39 && !core->batches.seen);
 	modelled_join(m, 1, FEW_TOKENS);
 	modelled_join(m, 2, SHORT_TOKENS);
-	core->slowness = m->unseen;
-	core->paced = false;
+	core->batches = (struct slowness){.times = m->unseen};
 	modelled_forget(m);
 	return m;
 }
@@ -181,12 +181,32 @@ static void a_machine_is_feared_for_one_batch(void **state)
 
 	(void)state;
 	modelled_ask(m, &m->clients[1], PREFILL_ROWS);
-	while (!m->h.sched->core.paced)
+	while (!m->h.sched->core.batches.seen)
 		modelled_round(m);
-	assert_true(m->h.sched->core.slowness < 1.01);
+	assert_true(m->h.sched->core.batches.times < 1.01);
 	modelled_await(m, &m->clients[1]);
 	assert_true(m->longest_ns > BUDGET_NS / 2);
 	modelled_free(m);
+}
+
+/* What passes of a path that streams take is learned before any batch was seen, and is as it was
+ * once one is; who streams first pays for no more than is known. */
+static void the_first_batch_makes_no_streamed_pass_longer(void **state)
+{
+	struct config config = {.batch_budget_ms = 30};
+	struct sched_core core = {.config = &config, .batches.times = 2.4};
+	struct streamed streamed;
+
+	(void)state;
+	streamed_init(&streamed, &core);
+	assert_true(streamed_budget_ns(&streamed) > 30 * MS / 8.01);
+	assert_true(streamed_charged_ns(&streamed, 1 * MS) < 1.01 * MS);
+	streamed_learn(&streamed, 4 * MS, 2.4 * 4 * MS);
+	assert_true(streamed_budget_ns(&streamed) * 2.4 <= 1.001 * 30 * MS);
+	slowness_learn(&core.batches, SLOWNESS_MAX, 4 * MS, 4 * MS);
+	assert_true(streamed_budget_ns(&streamed) * 2.4 <= 1.001 * 30 * MS);
+	assert_true(streamed_charged_ns(&streamed, 1 * MS) > 2.39 * MS);
+	streamed_done(&streamed);
 }
 
 #define PAGES (SHORT_TOKENS / 64)
@@ -207,7 +227,7 @@ static void what_plans_take_is_in_the_budget(void **state)
 
 		model->token_ns = model->pair_ns = 0;
 	}
-	m->h.sched->core.slowness = 4;
+	m->h.sched->core.batches.times = 4;
 	most = BUDGET_NS / 4 / PAGE_NS;
 	assert_true(READERS * PAGES > 1.5 * most);
 	modelled_forget(m);
@@ -428,6 +448,7 @@ int main(void)
 		cmocka_unit_test(what_was_slow_for_a_while_is_so_no_longer),
 		cmocka_unit_test(the_first_batch_is_no_longer_than_the_others),
 		cmocka_unit_test(a_machine_is_feared_for_one_batch),
+		cmocka_unit_test(the_first_batch_makes_no_streamed_pass_longer),
 		cmocka_unit_test(what_plans_take_is_in_the_budget),
 		cmocka_unit_test(the_longest_path_is_cut_at_the_least_budget),
 		cmocka_unit_test(the_largest_budget_cuts_nothing),

@@ -162,6 +162,25 @@ static void what_tells_nothing_is_not_learned(void **state)
 	assert_true(longer_prompts_ns(&longer, 100, 0.5) == 50);
 }
 
+/* However many there were: of batches nobody has seen anything yet. */
+static void passes_say_nothing_of_batches(void **state)
+{
+	struct school *s = school_new(0.01 * MS);
+	struct sched_core *core;
+
+	(void)state;
+	s->ops.unseen = 2.4;
+	school_start(s);
+	core = &s->h.sched->core;
+	assert_true(budget_ns(core) * 2.4 < 1.001 * BUDGET_NS);
+	assert_true(pass_budget_ns(core) * 2.4 < 1.001 * BUDGET_NS);
+	join(s, 1, 1, 1);
+	go_passes(s, PASSES);
+	assert_true(pass_budget_ns(core) > 0.99 * BUDGET_NS);
+	assert_true(budget_ns(core) * 2.4 < 1.001 * BUDGET_NS);
+	school_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -172,6 +191,7 @@ int main(void)
 		cmocka_unit_test(plans_of_what_was_foreseen_serve_while_factors_change),
 		cmocka_unit_test(one_slow_pass_says_little),
 		cmocka_unit_test(what_tells_nothing_is_not_learned),
+		cmocka_unit_test(passes_say_nothing_of_batches),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

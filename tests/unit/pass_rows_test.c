@@ -223,7 +223,7 @@ static void to_plan_a_pass_takes_no_longer_than_a_batch(void **state)
 	}
 	model = s->pupils[0].c.session->models[s->pupils[0].c.model - 1];
 	model->token_ns = model->pair_ns = 0;
-	s->h.sched->core.slowness = 32;
+	s->h.sched->core.passes.times = 32;
 	plan_ns = pages_ns(model, READER_TOKENS);
 	most_ns = 1 * MS / 32;
 	assert_true(READERS * plan_ns > 1.5 * most_ns);

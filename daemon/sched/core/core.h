@@ -13,6 +13,7 @@
 #include "handles.h"
 #include "lane.h"
 #include "requests.h"
+#include "slowness.h"
 #include "status.h"
 
 struct sched_core {
@@ -37,8 +38,8 @@ struct sched_core {
 	struct sched_user_list users; /* owned by their sessions */
 	/* turns.h: what each user has had at least, and who has had most */
 	double had_ns, most_had_ns;
-	double slowness; /* how much longer batches take than they are modelled to */
-	bool paced; /* some have told */
+	/* how much longer than modelled batches take, and passes of programs' tokens */
+	struct slowness batches, passes;
 	struct sched_lane_queue lanes; /* all, oldest first; borrowed from sessions */
 	struct step_queues steps; /* the same lanes, by the state of their steps */
 	uint64_t away_alone_ns; /* what the next steps of those who are away may take: away.h */

@@ -13,9 +13,6 @@
 
 #include <math.h>
 
-#define SLOWNESS_WEIGHT 0.125 /* of a batch in what is usual */
-#define SLOWNESS_MAX 8.0
-
 /* What attention is modelled to take that sees so many pairs of a row and a token, and reads so
  * many tokens. */
 static inline double work_ns(const struct sched_model *model, double n_pairs, double n_tokens)
@@ -46,26 +43,13 @@ static inline double path_ns(const struct sched_model *model, double n_tokens, d
 /* Of modelled time. */
 static inline double budget_ns(const struct sched_core *core)
 {
-	return core->config->batch_budget_ms * 1e6 / core->slowness;
+	return core->config->batch_budget_ms * 1e6 / core->batches.times;
 }
 
-/* Something took so long: what is usual follows slowly, as a moment's pause is no pace. What had to
- * be feared of a machine that nobody had seen anything of yet goes at once. */
-static inline void slowness_learn(double *inout, bool *seen, double modelled_ns, double took_ns)
+/* The same for passes of programs' tokens. */
+static inline double pass_budget_ns(const struct sched_core *core)
 {
-	double slowness = took_ns / modelled_ns;
-	double weight = !*seen && slowness < *inout ? 1 : SLOWNESS_WEIGHT;
-
-	slowness = slowness < SLOWNESS_MAX ? slowness : SLOWNESS_MAX;
-	*inout += weight * (slowness - *inout);
-	*inout = *inout > 1 ? *inout : 1;
-	*seen = true;
-}
-
-/* A batch did. */
-static inline void budget_learn(struct sched_core *core, double modelled_ns, double took_ns)
-{
-	slowness_learn(&core->slowness, &core->paced, modelled_ns, took_ns);
+	return core->config->batch_budget_ms * 1e6 / core->passes.times;
 }
 
 /* What the user has had. */

@@ -25,7 +25,6 @@
 #define ROWS_MAX 8192u
 #define MEMBERS_MAX 256u
 #define GROUP_ROWS 16u /* a member of several has so many at most */
-#define LEARN_NS 1e6 /* how long a pass takes is learned from those that seem to take so long */
 
 /* ---- which steps ---------------------------------------------------------------------------- */
 
@@ -39,7 +38,7 @@ static bool is_long(const struct step *step)
 
 void streamed_init(struct streamed *p, struct sched_core *core)
 {
-	*p = (struct streamed){.core = core, .slowness = SLOWNESS_MAX};
+	*p = (struct streamed){.core = core, .slowness.times = STREAMED_UNSEEN};
 }
 
 void streamed_find(struct streamed *p)
@@ -439,11 +438,9 @@ static void slice_end(struct streamed *p)
 static void pass_learn(struct streamed *p, const struct streamed_view *v)
 {
 	uint64_t begun_ns = max_u64(v->begun_ns, p->ended_ns);
-	double ns = v->ns * p->core->slowness;
 
 	p->ended_ns = core_clock(p->core);
-	if (ns * p->slowness >= LEARN_NS)
-		slowness_learn(&p->slowness, &p->paced, ns, (double)(p->ended_ns - begun_ns));
+	streamed_learn(p, v->ns, (double)(p->ended_ns - begun_ns));
 }
 
 static void pass_end(struct streamed *p)

@@ -116,8 +116,7 @@ struct streamed {
 	uint64_t tokens[STREAMED_CELLS]; /* of each cell's last copy */
 	uint64_t users[STREAMED_CELLS]; /* the last batch that had to do with a cell */
 	struct streamed_view views[STREAMED_VIEWS];
-	double slowness; /* how much longer passes take than modelled, where batches do not */
-	bool paced; /* some have told */
+	struct slowness slowness; /* how much longer passes take than modelled */
 	uint64_t ended_ns; /* when the backend was seen to have done one */
 	uint64_t n_done; /* passes, ever */
 	uint64_t staged_bytes; /* ever */

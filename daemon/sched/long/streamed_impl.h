@@ -12,6 +12,13 @@
 
 #include "kernels/plan/plan.h"
 
+/* So many times as long as modelled a pass takes, until one was seen, and as far as is learned: as
+ * much again where the machine is slow. */
+#define STREAMED_UNSEEN 8.0
+#define STREAMED_MOST 64.0
+/* How long a pass takes is learned from those that seem to take so long. */
+#define STREAMED_LEARN_NS 1e6
+
 /* Of all members. */
 static inline uint32_t streamed_n_rows(const struct streamed *p)
 {
@@ -26,7 +33,23 @@ static inline uint32_t streamed_n_rows(const struct streamed *p)
 /* Of modelled time, for what the backend has of it. */
 static inline double streamed_budget_ns(const struct streamed *p)
 {
-	return budget_ns(p->core) / p->slowness;
+	return p->core->config->batch_budget_ms * 1e6 / p->slowness.times;
+}
+
+/* What the pass counts as, that is modelled to take so long: by how much more it takes than batches
+ * do, as far as that was seen. */
+static inline double streamed_charged_ns(const struct streamed *p, double ns)
+{
+	double batches = p->core->batches.seen ? p->core->batches.times : 1;
+
+	return p->slowness.seen ? ns * fmax(p->slowness.times / batches, 1) : ns;
+}
+
+/* A pass took so long. */
+static inline void streamed_learn(struct streamed *p, double modelled_ns, double took_ns)
+{
+	if (modelled_ns * p->slowness.times >= STREAMED_LEARN_NS)
+		slowness_learn(&p->slowness, STREAMED_MOST, modelled_ns, took_ns);
 }
 
 /* Tokens that one pass may see, of so many rows: as many as the budget has time for. */

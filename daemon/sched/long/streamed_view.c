@@ -178,7 +178,8 @@ static void charge(struct streamed *p, const struct streamed_pass *pass, struct 
 		double n_tokens = v->tree.nodes[q->node].n_tokens;
 		double ns = work_ns(p->model, q->n_rows * n_tokens, n_tokens / n_readers);
 
-		turn_take(p->core, p->members[all ? i : pass->member].lane, ns * p->slowness);
+		turn_take(p->core, p->members[all ? i : pass->member].lane,
+			  streamed_charged_ns(p, ns));
 		v->ns += ns;
 	}
 }

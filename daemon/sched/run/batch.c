@@ -244,7 +244,7 @@ static void batch_shrink(struct batch *b)
 
 static bool seems_long(const struct batch *b, double modelled_ns)
 {
-	return modelled_ns * b->core->slowness >= LEARN_NS;
+	return modelled_ns * b->core->batches.times >= LEARN_NS;
 }
 
 void batch_submit(struct batch *b)
@@ -313,7 +313,8 @@ bool batch_poll(struct batch *b)
 		return false;
 	}
 	if (b->begun_ns && seems_long(b, b->ns))
-		budget_learn(core, b->ns, (double)(core_clock(core) - b->begun_ns));
+		slowness_learn(&core->batches, SLOWNESS_MAX, b->ns,
+			       (double)(core_clock(core) - b->begun_ns));
 	if (b->sliced) {
 		core->now_ns = core_clock(core);
 		for (uint32_t i = 0; i < b->slice.n; i++)

@@ -181,7 +181,8 @@ static uint64_t gather_until_ns(const struct passes *p, const struct sched_model
 				const struct company *company)
 {
 	if (!company->newcomers || company->since_ns < p->alone_until_ns ||
-	    company->ready_ns >= ENOUGH_PART * budget_ns(p->core) || !others_may_come(p, model))
+	    company->ready_ns >= ENOUGH_PART * pass_budget_ns(p->core) ||
+	    !others_may_come(p, model))
 		return 0;
 	return company->last_ns + (uint64_t)(GATHER_PART * model->program->cost.fixed_ns);
 }

@@ -174,7 +174,7 @@ static void segment_charge(struct passes *p)
 
 		turn_take(p->core, lane, part * (lane->step.alone_ns + fixed_ns));
 		if (all)
-			turn_settle(p->core, lane, fmax(part * p->ns, budget_ns(p->core)));
+			turn_settle(p->core, lane, fmax(part * p->ns, pass_budget_ns(p->core)));
 		lane->session->weights_bytes_read += (uint64_t)(n_bytes * lane->decode.n_rows);
 	}
 }
@@ -281,7 +281,7 @@ static void expect(struct passes *p, const struct room *room)
 {
 	const struct backend_program_cost *cost = &room->model->program->cost;
 	double head_ns = room->n_wanted > 0 ? cost->head_ns + room_results_ns(room) : 0;
-	double slowness = p->core->slowness;
+	double slowness = p->core->passes.times;
 
 	p->ns = cost->fixed_ns + room->taken_ns;
 	p->parts = (struct longer_parts){room->decode_ns, fmax(p->ns - room->decode_ns, 0)};
@@ -483,7 +483,7 @@ static void learn(struct passes *p)
 {
 	double took_ns = (double)p->took_ns, gap_ns = (double)p->gap_ns;
 
-	budget_learn(p->core, p->ran_ns, took_ns);
+	slowness_learn(&p->core->passes, SLOWNESS_MAX, p->ran_ns, took_ns);
 	if (p->job.model && p->ran_ns < AS_MODELLED * p->ns)
 		longer_learn(&p->job.model->longer, &p->parts,
 			     took_ns + (gap_ns < GAP_PART * took_ns ? gap_ns : 0));

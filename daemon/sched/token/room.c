@@ -47,7 +47,7 @@
 void room_begin(struct passes *p, const struct sched_model *model, struct room *ret)
 {
 	const struct backend_program_cost *cost = &model->program->cost;
-	double ns = fmax(budget_ns(p->core), cost->fixed_ns);
+	double ns = fmax(pass_budget_ns(p->core), cost->fixed_ns);
 	double parts = company_is_of_others(p, model) ? DECODE_PARTS_BESIDE : DECODE_PARTS;
 
 	*ret = (struct room){.model = model,
@@ -56,7 +56,7 @@ void room_begin(struct passes *p, const struct sched_model *model, struct room *
 			     .ns = parts * ns,
 			     .budget_ns = ns,
 			     .parts = parts,
-			     .layer_ns = budget_ns(p->core),
+			     .layer_ns = pass_budget_ns(p->core),
 			     .paths = paths_begin(p->plans)};
 	job_config(p->core, &model->shape, p->core->config->policy.policy, &ret->plan);
 }
