@@ -66,6 +66,8 @@ static int open_parts(struct backend *b, const struct backend_config *config, ch
 		say(error, error_bytes, "cannot start %u threads", config->n_threads);
 		return r;
 	}
+	if (b->vec->flushes)
+		threads_flush_subnormals(b->threads);
 	r = attend_init(&b->attend, b->vec, b->threads);
 	if (r == 0)
 		r = attend_init(&b->run_attend, b->vec, b->threads);

@@ -22,6 +22,8 @@
 #include <unistd.h>
 
 #define OPEN (UINT32_C(1) << 31)
+#define MXCSR_DAZ 0x0040u /* of x86: subnormal inputs are 0 */
+#define MXCSR_FTZ 0x8000u /* and outputs */
 #define SPINS 2000 /* some microseconds: less than a futex wake-up takes */
 
 struct worker {
@@ -41,6 +43,7 @@ struct threads {
 	_Atomic bool stop;
 	uint32_t idle_spins; /* 0 where a spinning worker would take somebody's core */
 	_Atomic uint64_t idle_ns; /* and more of them, for so long */
+	bool flushes; /* subnormal floats are 0; set before any job */
 	uint32_t n_workers;
 	struct worker *workers; /* owned, [n_workers] */
 };
@@ -62,6 +65,32 @@ static void relax(void)
 #endif
 }
 
+/* What was set before, for units_end. */
+static uint32_t units_begin(const struct threads *t)
+{
+#ifdef __x86_64__
+	uint32_t before = __builtin_ia32_stmxcsr();
+
+	if (t->flushes)
+		__builtin_ia32_ldmxcsr(before | MXCSR_FTZ | MXCSR_DAZ);
+	return before;
+#else
+	(void)t;
+	return 0;
+#endif
+}
+
+static void units_end(const struct threads *t, uint32_t before)
+{
+#ifdef __x86_64__
+	if (t->flushes)
+		__builtin_ia32_ldmxcsr(before);
+#else
+	(void)t;
+	(void)before;
+#endif
+}
+
 static void run_unit(struct threads *t, uint32_t thread, uint32_t unit)
 {
 	t->job.run(t->job.arg, thread, unit);
@@ -76,15 +105,18 @@ static bool time_is_up(const struct threads_job *job, uint32_t n_done)
 
 static void take_units(struct threads *t, uint32_t thread)
 {
+	uint32_t before = units_begin(t);
+
 	for (uint32_t n = 1;; n++) {
 		uint32_t unit = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
 
 		if (unit >= t->job.n_units)
-			return;
+			break;
 		run_unit(t, thread, unit);
 		if (time_is_up(&t->job, n))
-			return;
+			break;
 	}
+	units_end(t, before);
 }
 
 static bool join(struct threads *t)
@@ -204,6 +236,11 @@ void threads_free(struct threads *t)
 	free(t);
 }
 
+void threads_flush_subnormals(struct threads *t)
+{
+	t->flushes = true;
+}
+
 void threads_watch(struct threads *t, uint64_t ns)
 {
 	atomic_store_explicit(&t->idle_ns, ns, memory_order_relaxed);
@@ -236,13 +273,14 @@ static void close_job(struct threads *t)
 
 static uint32_t run_alone(struct threads *t)
 {
-	uint32_t unit = t->job.first;
+	uint32_t unit = t->job.first, before = units_begin(t);
 
 	while (unit < t->job.n_units) {
 		run_unit(t, 0, unit++);
 		if (time_is_up(&t->job, unit - t->job.first))
 			break;
 	}
+	units_end(t, before);
 	return unit;
 }
 

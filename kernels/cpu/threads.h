@@ -26,6 +26,11 @@ void threads_free(struct threads *t); /* NULL is fine; no job may be running */
  * itself. */
 void threads_watch(struct threads *t, uint64_t ns);
 
+/* From now on units have subnormal floats for 0, as inputs and as outputs: with them a processor
+ * may take many times as long, so that a user's numbers would say how long others wait. Not where
+ * a unit makes halves from the bits of subnormal floats. */
+void threads_flush_subnormals(struct threads *t);
+
 uint32_t threads_count(const struct threads *t);
 /* Units that were done, ever. Any thread. */
 uint64_t threads_progress(const struct threads *t);

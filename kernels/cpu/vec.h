@@ -65,6 +65,7 @@ struct vec_values {
 struct vec {
 	const char *name;
 	uint32_t lanes; /* fp32 values in a vector */
+	bool flushes; /* nothing in it needs subnormal floats, which may be 0 */
 	double fma_ns; /* one row, one key or value element; see backend_cpu.c */
 	/* by enum work_dtype */
 	void (*score[3])(const struct vec_score *a);

@@ -10,6 +10,7 @@
 #define LANES 8
 #define ROWS_MAX 6
 #define FMA_NS 0.024
+#define FLUSHES true
 
 typedef __m256 vf;
 

@@ -10,6 +10,7 @@
 #define LANES 16
 #define ROWS_MAX 12
 #define FMA_NS 0.012
+#define FLUSHES true
 
 typedef __m512 vf;
 

@@ -9,6 +9,7 @@
 #define LANES 4
 #define ROWS_MAX 4
 #define FMA_NS 0.1
+#define FLUSHES false /* halves are made from subnormal floats */
 
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));

@@ -374,6 +374,7 @@ static RACES_TOLD void narrow_bf16(void *to, const float *from, uint32_t n, floa
 const struct vec VEC_TABLE = {
 	.name = VEC_NAME,
 	.lanes = LANES,
+	.flushes = FLUSHES,
 	.fma_ns = FMA_NS,
 	.score = {score_fp32, score_fp16, score_bf16},
 	.values = {values_fp32, values_fp16, values_bf16},

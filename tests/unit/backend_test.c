@@ -1,6 +1,7 @@
 /* backend_test.c - the CPU backend's own promises: refusals, pool, appends, moves, counters. */
 #include "kernels/backend.h"
 #include "kernels/clock.h"
+#include "kernels/cpu/vec.h"
 #include "kernels/cpu/weights.h"
 #include "kernels/program/backend_program.h"
 
@@ -342,6 +343,32 @@ static void test_jobs_of_two_shapes_have_each_their_own_pages(void **state)
 	backend_cpu.close(b);
 }
 
+/* Keys whose scores would be 0 and 0.08: V of both counts as much. */
+static void test_subnormal_numbers_are_zero_where_they_may_take_long(void **state)
+{
+	struct backend *b = open_small();
+	struct backend_io io;
+	struct probe p;
+
+	(void)state;
+	if (!vec_select(NULL)->flushes)
+		skip();
+	probe_init(&p);
+	assert_int_equal(backend_cpu.extent_commit(b, 0), 0);
+	probe_put(&p, b, 0, 0, 0, 0);
+	for (uint32_t i = 0; i < 128; i++)
+		p.k[i / 64][i % 64] = 1e-40f;
+	probe_put(&p, b, 0, 0, 1, 1000);
+	for (uint32_t i = 0; i < 256; i++)
+		p.q[i / 64][i % 64] = 1e38f;
+	io = (struct backend_io){.q = (uintptr_t)p.q, .o = (uintptr_t)p.o};
+	p.piece = (struct work_piece){0, 0, 2, 0, 0, 0, 1};
+	probe_submit(&p, b, &p.list, &io, 0);
+	for (uint32_t i = 0; i < 256; i++)
+		assert_true(p.o[i / 64][i % 64] == 500 + (float)(i / 128 * 64 + i % 64));
+	backend_cpu.close(b);
+}
+
 static void test_moves_are_done_in_order_for_all_layers(void **state)
 {
 	struct backend *b = open_small();
@@ -524,6 +551,7 @@ int main(void)
 		cmocka_unit_test(test_closing_nothing_is_fine),
 		cmocka_unit_test(test_an_appended_row_is_read_back_from_any_page_of_any_extent),
 		cmocka_unit_test(test_jobs_of_two_shapes_have_each_their_own_pages),
+		cmocka_unit_test(test_subnormal_numbers_are_zero_where_they_may_take_long),
 		cmocka_unit_test(test_moves_are_done_in_order_for_all_layers),
 		cmocka_unit_test(test_moved_keys_score_as_they_did),
 		cmocka_unit_test(test_a_released_extent_comes_back_zeroed),
