@@ -204,35 +204,102 @@ static void what_rows_leave_to_be_merged_has_its_room(void **state)
 #define READERS 20u
 #define READER_TOKENS 20000u
 
-/* Whose pages are small, so that a plan for all of them takes longer than to read them; it is made
- * in one piece, however long the pass. */
-static void to_plan_a_pass_takes_no_longer_than_a_batch(void **state)
+/* A token each of two sequences of his. */
+static void ask_of_two(struct pupil *p, uint64_t other)
+{
+	struct {
+		struct abi_decode head;
+		struct abi_decode_seq seqs[2];
+		uint32_t ids[2];
+	} body = {.seqs = {{.seq = p->seq, .n_new = 1}, {.seq = other, .n_new = 1}}};
+
+	client_submit(&p->c, (struct abi_entry){.kind = ABI_DECODE, .count = 2}, &body,
+		      sizeof(body));
+}
+
+/* Each at the end of a path of his own, reading which takes nothing, as modelled from now on. */
+static struct school *school_of_readers(struct sched_model **ret)
 {
 	struct school *s = school_new(0);
-	struct sched_model *model;
-	double plan_ns, most_ns;
 
-	(void)state;
 	world.fixed_ns = 2000 * MS;
 	s->h.config.batch_budget_ms = 1;
 	school_start(s);
 	for (uint32_t i = 0; i < READERS; i++) {
 		join(s, 1 + i, 0, 1);
 		ask(&s->pupils[i], READER_TOKENS);
-		finish_all(s);
+		go_till_all_have(s);
 	}
-	model = s->pupils[0].c.session->models[s->pupils[0].c.model - 1];
-	model->token_ns = model->pair_ns = 0;
-	s->h.sched->core.passes.times = 32;
-	plan_ns = pages_ns(model, READER_TOKENS);
-	most_ns = 1 * MS / 32;
-	assert_true(READERS * plan_ns > 1.5 * most_ns);
+	*ret = s->pupils[0].c.session->models[s->pupils[0].c.model - 1];
+	(*ret)->token_ns = (*ret)->pair_ns = 0;
 	for (uint32_t i = 0; i < READERS; i++)
 		ask(&s->pupils[i], 1);
+	return s;
+}
+
+/* Whose pages are small, so that a plan for all of them takes longer than to read them; it is made
+ * in one piece, however long the pass. */
+static void to_plan_a_pass_takes_no_longer_than_a_batch(void **state)
+{
+	struct sched_model *model;
+	struct school *s = school_of_readers(&model);
+	uint32_t page_tokens = model->shape.page_tokens;
+	double plan_ns;
+
+	(void)state;
+	model->shape.page_tokens = 4;
+	plan_ns = pages_ns(model, READER_TOKENS);
+	assert_true(READERS * plan_ns > 1.5 * MS);
 	go_passes(s, 1);
+	model->shape.page_tokens = page_tokens;
 	assert_true(world.n_rows > 1);
-	assert_true((world.n_rows - 1) * plan_ns <= most_ns);
-	finish_all(s);
+	assert_true(world.n_rows * plan_ns <= 1 * MS);
+	go_till_all_have(s);
+	school_free(s);
+}
+
+/* Plans are made by the scheduler: of the device's time they take none. */
+static void a_slow_device_makes_no_plan_longer(void **state)
+{
+	struct sched_model *model;
+	struct school *s = school_of_readers(&model);
+
+	(void)state;
+	s->h.sched->core.passes.times = 8;
+	assert_true(READERS * pages_ns(model, READER_TOKENS) > 1.5 * MS / 8);
+	go_passes(s, 1);
+	assert_int_equal(world.n_rows, READERS);
+	go_till_all_have(s);
+	school_free(s);
+}
+
+/* What several read is planned once. */
+static void a_path_of_several_is_planned_once(void **state)
+{
+	struct school *s = school_new(0);
+	struct abi_entry fork;
+	struct pupil *p;
+	struct sched_model *model;
+	uint32_t page_tokens;
+
+	(void)state;
+	world.fixed_ns = 2000 * MS;
+	s->h.config.batch_budget_ms = 1;
+	school_start(s);
+	p = join(s, 1, 0, 1);
+	ask(p, READER_TOKENS);
+	go_till_all_have(s);
+	fork = (struct abi_entry){.kind = ABI_FORK, .seq = p->seq};
+	model = p->c.session->models[p->c.model - 1];
+	page_tokens = model->shape.page_tokens;
+	ask_of_two(p, client_do(&p->c, fork, NULL, 0).value);
+	model->token_ns = model->pair_ns = 0;
+	model->shape.page_tokens = 1;
+	assert_true(pages_ns(model, READER_TOKENS) > 0.6 * MS);
+	go_passes(s, 1);
+	model->shape.page_tokens = page_tokens;
+	assert_int_equal(world.n_rows, 2);
+	go_till_all_have(s);
 	school_free(s);
 }
 
@@ -295,6 +362,8 @@ int main(void)
 		cmocka_unit_test(products_of_all_rows_are_in_the_time_that_a_prompt_has),
 		cmocka_unit_test(what_rows_leave_to_be_merged_has_its_room),
 		cmocka_unit_test(to_plan_a_pass_takes_no_longer_than_a_batch),
+		cmocka_unit_test(a_slow_device_makes_no_plan_longer),
+		cmocka_unit_test(a_path_of_several_is_planned_once),
 		cmocka_unit_test(attention_of_all_rows_is_in_the_time_that_a_prompt_has),
 		cmocka_unit_test(rows_behind_whole_tiles_are_left_out),
 	};

@@ -323,18 +323,32 @@ int tree_make_slice(struct plans *p, struct plan *plan, const struct batch_job *
 
 /* ---- what paths have in common -------------------------------------------------------------- */
 
-struct path_added paths_add(uint64_t paths, const struct sched_seq *seq)
+/* Beyond so many nodes it is not looked at. */
+static struct path_added walk_new(uint64_t paths, const struct sched_seq *seq, uint32_t most_nodes,
+				  bool add)
 {
 	struct store_node *node = store_seq_node(seq->store);
 	struct path_added added = {0};
 
-	for (; store_node_parent(node) && *store_node_scratch(node) >> INDEX_BITS != paths;
+	for (; store_node_parent(node) && *store_node_scratch(node) >> INDEX_BITS != paths &&
+	       added.n_nodes <= most_nodes;
 	     node = store_node_parent(node)) {
 		added.n_tokens += store_node_n_tokens(node);
 		added.n_nodes++;
-		*store_node_scratch(node) = paths << INDEX_BITS;
+		if (add)
+			*store_node_scratch(node) = paths << INDEX_BITS;
 	}
 	return added;
+}
+
+struct path_added paths_add(uint64_t paths, const struct sched_seq *seq)
+{
+	return walk_new(paths, seq, UINT32_MAX, true);
+}
+
+struct path_added paths_look(uint64_t paths, const struct sched_seq *seq, uint32_t most_nodes)
+{
+	return walk_new(paths, seq, most_nodes, false);
 }
 
 double part_path_ns(uint64_t paths, const struct sched_model *model, const struct step_part *part)

@@ -57,6 +57,7 @@ void room_begin(struct passes *p, const struct sched_model *model, struct room *
 			     .budget_ns = ns,
 			     .parts = parts,
 			     .layer_ns = pass_budget_ns(p->core),
+			     .plan_ns = p->core->config->batch_budget_ms * 1e6,
 			     .paths = paths_begin(p->plans)};
 	job_config(p->core, &model->shape, p->core->config->policy.policy, &ret->plan);
 }
@@ -253,9 +254,31 @@ static uint32_t most_rows(const struct room *room, const struct asked *a, uint32
 	return rows_in(room, a, room->ns + longer_ns, min_u32(n, room->alone_rows - room->n_taken));
 }
 
+static double plan_ns(const struct room *room, double n_tokens, double n_nodes)
+{
+	return n_nodes * NODE_NS + pages_ns(room->model, n_tokens);
+}
+
+/* There is time left to plan for its path, too: mostly so, whatever of it others have. Once there
+ * is not, nobody's is walked any more but for what others have. */
+static bool is_planned_in_time(struct room *room, const struct asked *a)
+{
+	const struct sched_seq *seq = asked_seq(a);
+	double left_ns = fmax(room->plan_ns, 0);
+	struct path_added added;
+
+	if (plan_ns(room, a->n_before, store_seq_most_nodes(seq->store)) <= left_ns)
+		return true;
+	added = paths_look(room->paths, seq, (uint32_t)(left_ns / NODE_NS));
+	if (plan_ns(room, added.n_tokens, added.n_nodes) <= left_ns)
+		return true;
+	room->plan_ns = 0;
+	return false;
+}
+
 /* Of the part's left tokens as many as there is room for, of the first of all at least one; of
  * another draft all or none. */
-static uint32_t rows_for(const struct room *room, const struct asked *a)
+static uint32_t rows_for(struct room *room, const struct asked *a)
 {
 	uint32_t n_left = a->n_left, n = most_rows(room, a, n_left);
 	bool is_first = !room->n_of_lane && (room->n_lanes == 0 || room->first_prompt);
@@ -267,7 +290,9 @@ static uint32_t rows_for(const struct room *room, const struct asked *a)
 	n = min_u32(n, room->rows);
 	if (is_first)
 		return n;
-	return (n < n_left && a->lane->decode.parents) || room->plan_ns >= room->layer_ns ? 0 : n;
+	if (n < n_left && a->lane->decode.parents)
+		return 0;
+	return n > 0 && is_planned_in_time(room, a) ? n : 0;
 }
 
 /* Returns how long they take. */
@@ -279,7 +304,7 @@ static double room_take(struct room *room, const struct asked *a, uint32_t n)
 	double nodes_ns = added.n_nodes * NODE_NS, named_ns = pages_ns(m, added.n_tokens);
 	double ns = rows_ns(room, a, n) + fmax(m->shape.n_layers * read_ns, named_ns) + nodes_ns;
 
-	room->plan_ns += nodes_ns + named_ns;
+	room->plan_ns -= nodes_ns + named_ns;
 	room->attend_ns += attended_as(room, n) * layer_ns(room, a) + read_ns;
 	room->partials_bytes += n * partials_bytes(room, a);
 	room->n_nodes += added.n_nodes;

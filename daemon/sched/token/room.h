@@ -17,7 +17,7 @@ struct room {
 	double attend_ns; /* of these, the attention of one layer */
 	struct plan_config plan; /* by which it is cut */
 	uint64_t partials_bytes; /* that it leaves to be merged */
-	double plan_ns; /* to plan for all of it, in one piece: no more than a batch */
+	double plan_ns; /* left to plan for all of it, in one piece, on the scheduler's thread */
 	uint32_t n_lanes; /* that have rows of it */
 	uint32_t n_of_lane; /* rows of the lane that is being looked at */
 	bool first_prompt; /* the prompt that is being looked at is the pass's first */
