@@ -403,18 +403,26 @@ static void the_same_sequences_have_the_same_plan(void **state)
 	school_free(s);
 }
 
-/* Whoever waits for another program waits for all of a pass. */
-static void decode_of_many_is_no_longer_than_a_budget_beside_another_program(void **state)
+/* Thirty of a program, sixteen sequences each, and one of another, who is returned. */
+static struct pupil *many_and_one_of_another(struct school *s)
 {
-	struct school *s = school_new(5 * MS);
 	struct pupil *other;
 
-	(void)state;
 	school_start(s);
 	for (uint32_t i = 0; i < 30; i++)
 		join(s, 1, 16, 1);
 	other = join(s, 2, 1, 2);
 	go_passes(s, 4);
+	return other;
+}
+
+/* Whoever waits for another program waits for all of a pass. */
+static void decode_of_many_is_no_longer_than_a_budget_beside_another_program(void **state)
+{
+	struct school *s = school_new(5 * MS);
+	struct pupil *other = many_and_one_of_another(s);
+
+	(void)state;
 	world.longest_ns = 0;
 	go_passes(s, 60);
 	assert_true(other->c.session->decode_steps > 20);
@@ -439,14 +447,9 @@ static void ask_for_nonsense(struct pupil *p)
 static void entries_that_are_refused_shorten_nobodys_passes(void **state)
 {
 	struct school *s = school_new(5 * MS);
-	struct pupil *other;
+	struct pupil *other = many_and_one_of_another(s);
 
 	(void)state;
-	school_start(s);
-	for (uint32_t i = 0; i < 30; i++)
-		join(s, 1, 16, 1);
-	other = join(s, 2, 1, 2);
-	go_passes(s, 4);
 	other->again = 0;
 	go_till_all_have(s);
 	go_for(s, 2000000 * US);

@@ -17,6 +17,7 @@
 #include "kernels/cuda/device/ptx.cuh"
 #include "maps.h"
 #include "pair.h"
+#include "tile_product.cuh"
 #include "values.cuh"
 
 #define GROUP 128u /* threads */
@@ -112,30 +113,6 @@ __device__ inline void bring(const struct pair_job &j, const struct pair_tile &t
 
 /* ---- who multiplies -------------------------------------------------------------------------- */
 
-/* d (64 rows x TILE) += a (64 x 16) x b (16 x TILE), both in shared memory. */
-template <typename DTYPE, uint32_t TILE> struct pair_product;
-
-#define PAIR_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define PAIR_PRODUCT(DTYPE, TYPE, TILE, D, A, B, ...) \
-	template <> struct pair_product<DTYPE, TILE> { \
-		__device__ static void multiply(float (&d)[TILE / 8][4], uint64_t a, uint64_t b) \
-		{ \
-			asm volatile("wgmma.mma_async.sync.aligned.m64n" #TILE "k16.f32." TYPE \
-				     "." TYPE " {" D "}, " A ", " B ", 1, 1, 1, 0, 0;" \
-				     : __VA_ARGS__ \
-				     : "l"(a), "l"(b)); \
-		} \
-	};
-#define PAIR_PRODUCTS(DTYPE, TYPE) \
-	PAIR_PRODUCT(DTYPE, TYPE, 32, PAIR_16, "%16", "%17", WGMMA_D16(0)) \
-	PAIR_PRODUCT(DTYPE, TYPE, 64, WGMMA_32, "%32", "%33", WGMMA_D16(0), WGMMA_D16(4)) \
-	PAIR_PRODUCT(DTYPE, TYPE, 96, WGMMA_48, "%48", "%49", WGMMA_D16(0), WGMMA_D16(4), \
-		     WGMMA_D16(8)) \
-	PAIR_PRODUCT(DTYPE, TYPE, 128, WGMMA_64, "%64", "%65", WGMMA_D16(0), WGMMA_D16(4), \
-		     WGMMA_D16(8), WGMMA_D16(12))
-PAIR_PRODUCTS(dtype_half, "f16")
-PAIR_PRODUCTS(dtype_bf16, "bf16")
-
 /* A thread's sums: of rows q and q + 8 of its warp's 16, outputs two by two. */
 template <uint32_t TILE> struct pair_sums {
 	float of[TILE / 8][4];
@@ -167,7 +144,7 @@ __device__ inline void multiply(uint32_t n_steps, uint32_t base, struct pair_sum
 		wgmma_begin();
 #pragma unroll
 		for (uint32_t i = 0; i < MAP_INPUTS / 16; i++)
-			pair_product<DTYPE, TILE>::multiply(sums.of, rows + 2 * i, w + 2 * i);
+			tile_product<DTYPE, TILE>::add(sums.of, rows + 2 * i, w + 2 * i);
 		wgmma_commit();
 		wgmma_wait<1>();
 		if (last && elected())

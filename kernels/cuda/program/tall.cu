@@ -17,6 +17,7 @@
 #include "maps.h"
 #include "tall.h"
 #include "tall_cut.h"
+#include "tile_product.cuh"
 #include "values.cuh"
 
 #define GROUP 128u /* threads */
@@ -138,32 +139,6 @@ __device__ inline void bring_rows(const struct tall_job &j, struct tall_ring at)
 
 /* ---- who multiplies -------------------------------------------------------------------------- */
 
-/* d (64 outputs x ROWS) += a (64 x 16) x b (16 x ROWS), both in shared memory. */
-template <typename DTYPE, uint32_t ROWS> struct tall_product;
-
-#define TALL_72 WGMMA_64 ",%64,%65,%66,%67,%68,%69,%70,%71"
-#define TALL_80 TALL_72 ",%72,%73,%74,%75,%76,%77,%78,%79"
-#define TALL_D48 WGMMA_D16(0), WGMMA_D16(4), WGMMA_D16(8)
-#define TALL_PRODUCT(DTYPE, TYPE, ROWS, D, A, B, ...) \
-	template <> struct tall_product<DTYPE, ROWS> { \
-		__device__ static void multiply(float (&d)[ROWS / 8][4], uint64_t a, uint64_t b) \
-		{ \
-			asm volatile("wgmma.mma_async.sync.aligned.m64n" #ROWS "k16.f32." TYPE \
-				     "." TYPE " {" D "}, " A ", " B ", 1, 1, 1, 0, 0;" \
-				     : __VA_ARGS__ \
-				     : "l"(a), "l"(b)); \
-		} \
-	};
-#define TALL_PRODUCTS(DTYPE, TYPE) \
-	TALL_PRODUCT(DTYPE, TYPE, 96, WGMMA_48, "%48", "%49", TALL_D48) \
-	TALL_PRODUCT(DTYPE, TYPE, 128, WGMMA_64, "%64", "%65", TALL_D48, WGMMA_D16(12)) \
-	TALL_PRODUCT(DTYPE, TYPE, 144, TALL_72, "%72", "%73", TALL_D48, WGMMA_D16(12), \
-		     WGMMA_D4(16), WGMMA_D4(17)) \
-	TALL_PRODUCT(DTYPE, TYPE, 160, TALL_80, "%80", "%81", TALL_D48, WGMMA_D16(12), \
-		     WGMMA_D16(16))
-TALL_PRODUCTS(dtype_half, "f16")
-TALL_PRODUCTS(dtype_bf16, "bf16")
-
 /* A thread's sums: of a slab, gates (0, 1) and values (2, 3), of rows two by two. */
 template <uint32_t ROWS> struct tall_sums {
 	float of[SLABS][ROWS / 8][4];
@@ -198,10 +173,9 @@ __device__ inline void multiply(const struct tall_job &j, uint32_t base,
 		wgmma_begin();
 #pragma unroll
 		for (uint32_t i = 0; i < SLABS * 4; i++)
-			tall_product<DTYPE, ROWS>::multiply(sums.of[i / 4],
-							    a + i / 4 * (SLAB_BYTES / 16) +
-								    i % 4 * 2,
-							    b + i % 4 * 2);
+			tile_product<DTYPE, ROWS>::add(sums.of[i / 4],
+						       a + i / 4 * (SLAB_BYTES / 16) + i % 4 * 2,
+						       b + i % 4 * 2);
 		wgmma_commit();
 		wgmma_wait<0>();
 		if (elected()) {
