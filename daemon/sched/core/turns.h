@@ -33,8 +33,8 @@ static inline double pages_ns(const struct sched_model *model, double n_tokens)
 	return n_tokens / model->shape.page_tokens * PAGE_NS;
 }
 
-/* To plan for a path and to read it: what of both takes longer, rather than their sum, as a plan is
- * kept. */
+/* To plan for a path and to read it, by what it is decided who goes: what of both takes longer,
+ * rather than their sum, as a plan is mostly kept. */
 static inline double path_ns(const struct sched_model *model, double n_tokens, double n_nodes)
 {
 	return fmax(n_tokens * model->token_ns, pages_ns(model, n_tokens)) + n_nodes * NODE_NS;
