@@ -13,6 +13,10 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
+
+/* Work on fewer is not worth the thread's waking. */
+#define ASIDE_LEAST_BYTES (UINT64_C(256) << 10)
 
 struct aside {
 	pthread_t thread;

@@ -30,7 +30,6 @@
 
 /* What is of no use is read too, and nobody else loads meanwhile. */
 #define FILES_TIMES 2u
-#define ASIDE_BYTES (UINT64_C(256) << 10) /* fewer are not worth another thread's waking */
 #define FRESH_NS INT64_C(2000000000) /* file systems tell changes no finer than this */
 
 struct load {
@@ -355,7 +354,7 @@ static void hash_bytes(void *arg)
 static int put(struct load *l, uint64_t offset, const uint8_t *from, uint64_t bytes)
 {
 	const struct weights_config *config = weights_config(l->weights);
-	const bool aside = bytes >= ASIDE_BYTES;
+	const bool aside = bytes >= ASIDE_LEAST_BYTES;
 	int r;
 
 	l->hashed = from;

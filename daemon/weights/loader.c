@@ -25,7 +25,6 @@
 
 #define NOBODY 65534
 #define LENGTH_BYTES 8u /* of a safetensors header's length */
-#define HALF_BYTES (UINT64_C(256) << 10) /* fewer are not worth another thread's waking */
 
 struct source {
 	int fd; /* owned by the process */
@@ -167,7 +166,7 @@ static int look_at_all(struct loader *l)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-struct extent {
+struct piece {
 	int fd;
 	char *to;
 	uint64_t bytes, offset;
@@ -175,39 +174,39 @@ struct extent {
 	int error;
 };
 
-static void extent_read(void *arg)
+static void piece_read(void *arg)
 {
-	struct extent *e = arg;
+	struct piece *piece = arg;
 
-	while (e->bytes > 0) {
-		ssize_t n = pread(e->fd, e->to, e->bytes, (off_t)e->offset);
+	while (piece->bytes > 0) {
+		ssize_t n = pread(piece->fd, piece->to, piece->bytes, (off_t)piece->offset);
 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0) {
-			e->failure = n < 0 ? LOADER_BAD_READ : LOADER_CUT_OFF;
-			e->error = errno;
+			piece->failure = n < 0 ? LOADER_BAD_READ : LOADER_CUT_OFF;
+			piece->error = errno;
 			return;
 		}
-		e->to += n;
-		e->offset += (uint64_t)n;
-		e->bytes -= (uint64_t)n;
+		piece->to += n;
+		piece->offset += (uint64_t)n;
+		piece->bytes -= (uint64_t)n;
 	}
 }
 
 static int read_at(struct loader *l, uint32_t file, void *to, uint64_t bytes, uint64_t offset)
 {
-	const uint64_t half = bytes < 2 * HALF_BYTES ? 0 : bytes / 2;
+	const uint64_t half = bytes < 2 * ASIDE_LEAST_BYTES ? 0 : bytes / 2;
 	const int fd = l->sources[file].fd;
-	struct extent first = {.fd = fd, .to = to, .bytes = bytes - half, .offset = offset};
-	struct extent second = {.fd = fd,
-				.to = first.to + first.bytes,
-				.bytes = half,
-				.offset = offset + first.bytes};
+	struct piece first = {.fd = fd, .to = to, .bytes = bytes - half, .offset = offset};
+	struct piece second = {.fd = fd,
+			       .to = first.to + first.bytes,
+			       .bytes = half,
+			       .offset = offset + first.bytes};
 
 	if (half > 0)
-		aside_begin(&l->aside, extent_read, &second);
-	extent_read(&first);
+		aside_begin(&l->aside, piece_read, &second);
+	piece_read(&first);
 	if (half > 0)
 		aside_end(&l->aside);
 	if (first.failure)
