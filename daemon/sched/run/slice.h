@@ -17,10 +17,10 @@
 #define SLICE_PARTIALS_BYTES (UINT64_C(64) << 20)
 
 /* The same of a row that sees so many tokens. */
-static inline uint64_t slice_partials_bytes(const struct work_shape *shape,
-					    const struct plan_config *config, uint64_t n_tokens)
+static inline uint64_t slice_partials_bytes(const struct work_shape *shape, uint32_t segment_tokens,
+					    uint64_t n_tokens)
 {
-	return (n_tokens / config->segment_tokens + 2) * shape->n_q_heads * (shape->head_dim + 2) *
+	return (n_tokens / segment_tokens + 2) * shape->n_q_heads * (shape->head_dim + 2) *
 	       sizeof(float);
 }
 

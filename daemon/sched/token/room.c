@@ -4,8 +4,8 @@
  * Decode comes first, and prompts may make its pass longer by a part, each in turn; prompts alone
  * have the budget, one that nobody is beside four of them. What a row takes is modelled: its
  * products, and attention over its path; what paths have in common is read once. Prompts beside
- * decode have their part of what passes take in fact (longer.h). A path that is not
- * all on the device any more cannot be computed on: its entry fails.
+ * decode have their part of what passes take in fact (longer.h). A path that is not all on the
+ * device any more cannot be computed on: its entry fails.
  */
 #include "room.h"
 
@@ -46,10 +46,11 @@
 
 void room_begin(struct passes *p, const struct sched_model *model, struct room *ret)
 {
-	const struct backend_program_cost *cost = &model->program->cost;
-	double ns = fmax(pass_budget_ns(p->core), cost->fixed_ns);
+	double ns = fmax(pass_budget_ns(p->core), model->program->cost.fixed_ns);
 	double parts = company_is_of_others(p, model) ? DECODE_PARTS_BESIDE : DECODE_PARTS;
+	struct plan_config plan;
 
+	job_config(p->core, &model->shape, p->core->config->policy.policy, &plan);
 	*ret = (struct room){.model = model,
 			     .program = p->core->ops->program,
 			     .rows = p->core->ops->program->max_rows,
@@ -58,8 +59,8 @@ void room_begin(struct passes *p, const struct sched_model *model, struct room *
 			     .parts = parts,
 			     .layer_ns = pass_budget_ns(p->core),
 			     .plan_ns = p->core->config->batch_budget_ms * 1e6,
+			     .segment_tokens = plan.segment_tokens,
 			     .paths = paths_begin(p->plans)};
-	job_config(p->core, &model->shape, p->core->config->policy.policy, &ret->plan);
 }
 
 /* From now on prompts are taken. */
@@ -140,22 +141,25 @@ static uint32_t n_unwanted(const struct asked *a)
 /* Of a row of it. */
 static uint64_t partials_bytes(const struct room *room, const struct asked *a)
 {
-	return slice_partials_bytes(&room->model->shape, &room->plan, a->n_before);
+	return slice_partials_bytes(&room->model->shape, room->segment_tokens, a->n_before);
 }
 
 /* How many rows of it the attention of one layer has time for: devices do not cut it, and it takes
- * no longer than a batch may; but for the first row of a pass (rows_for). Where it is cut there is
- * memory for so many. */
-static double attended(const struct room *room, const struct asked *a)
+ * no longer than a batch may; but for the first row of a pass (rows_for). */
+static double attended_in_time(const struct room *room, const struct asked *a)
 {
 	double left_ns = room->layer_ns - room->attend_ns, each_ns = layer_ns(room, a);
-	double left_bytes = (double)SLICE_PARTIALS_BYTES - (double)room->partials_bytes;
 
-	if (room->program->holds)
-		return fmax(left_bytes / (double)partials_bytes(room, a), 0);
 	if (each_ns <= 0)
 		return room->rows;
 	return left_ns > 0 ? left_ns / each_ns : 0;
+}
+
+/* Where attention is cut: for how many there is memory. */
+static double attended_in_memory(const struct room *room, const struct asked *a)
+{
+	return fmax((double)SLICE_PARTIALS_BYTES - (double)room->partials_bytes, 0) /
+	       (double)partials_bytes(room, a);
 }
 
 /* The head of the pass's first row whose results are wanted is what all rows take. */
@@ -245,9 +249,10 @@ static uint32_t whole_tiles(const struct room *room, const struct asked *a, uint
 static uint32_t most_rows(const struct room *room, const struct asked *a, uint32_t n)
 {
 	double longer_ns = (ALONE_PARTS - 1) * room->budget_ns;
+	bool cut = room->program->holds;
 	uint32_t most;
 
-	n = (uint32_t)fmin(n, attended(room, a));
+	n = (uint32_t)fmin(n, cut ? attended_in_memory(room, a) : attended_in_time(room, a));
 	most = rows_in(room, a, room->ns, n);
 	if (room->n_taken + most >= room->alone_rows)
 		return most;
@@ -263,13 +268,12 @@ static double plan_ns(const struct room *room, double n_tokens, double n_nodes)
  * is not, nobody's is walked any more but for what others have. */
 static bool is_planned_in_time(struct room *room, const struct asked *a)
 {
-	const struct sched_seq *seq = asked_seq(a);
 	double left_ns = fmax(room->plan_ns, 0);
 	struct path_added added;
 
-	if (plan_ns(room, a->n_before, store_seq_most_nodes(seq->store)) <= left_ns)
+	if (plan_ns(room, a->n_before, store_seq_most_nodes(asked_seq(a)->store)) <= left_ns)
 		return true;
-	added = paths_look(room->paths, seq, (uint32_t)(left_ns / NODE_NS));
+	added = paths_look(room->paths, asked_seq(a), (uint32_t)(left_ns / NODE_NS));
 	if (plan_ns(room, added.n_tokens, added.n_nodes) <= left_ns)
 		return true;
 	room->plan_ns = 0;

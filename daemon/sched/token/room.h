@@ -15,7 +15,7 @@ struct room {
 	double layer_ns; /* what attention of one layer may take */
 	double taken_ns;
 	double attend_ns; /* of these, the attention of one layer */
-	struct plan_config plan; /* by which it is cut */
+	uint32_t segment_tokens; /* by which paths are cut */
 	uint64_t partials_bytes; /* that it leaves to be merged */
 	double plan_ns; /* left to plan for all of it, in one piece, on the scheduler's thread */
 	uint32_t n_lanes; /* that have rows of it */
