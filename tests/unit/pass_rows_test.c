@@ -228,7 +228,7 @@ static struct school *school_of_readers(struct sched_model **ret)
 	for (uint32_t i = 0; i < READERS; i++) {
 		join(s, 1 + i, 0, 1);
 		ask(&s->pupils[i], READER_TOKENS);
-		go_till_all_have(s);
+		finish_all(s);
 	}
 	*ret = s->pupils[0].c.session->models[s->pupils[0].c.model - 1];
 	(*ret)->token_ns = (*ret)->pair_ns = 0;
@@ -254,7 +254,7 @@ static void to_plan_a_pass_takes_no_longer_than_a_batch(void **state)
 	model->shape.page_tokens = page_tokens;
 	assert_true(world.n_rows > 1);
 	assert_true(world.n_rows * plan_ns <= 1 * MS);
-	go_till_all_have(s);
+	finish_all(s);
 	school_free(s);
 }
 
@@ -269,7 +269,7 @@ static void a_slow_device_makes_no_plan_longer(void **state)
 	assert_true(READERS * pages_ns(model, READER_TOKENS) > 1.5 * MS / 8);
 	go_passes(s, 1);
 	assert_int_equal(world.n_rows, READERS);
-	go_till_all_have(s);
+	finish_all(s);
 	school_free(s);
 }
 
@@ -288,7 +288,7 @@ static void a_path_of_several_is_planned_once(void **state)
 	school_start(s);
 	p = join(s, 1, 0, 1);
 	ask(p, READER_TOKENS);
-	go_till_all_have(s);
+	finish_all(s);
 	fork = (struct abi_entry){.kind = ABI_FORK, .seq = p->seq};
 	model = p->c.session->models[p->c.model - 1];
 	page_tokens = model->shape.page_tokens;
@@ -299,7 +299,7 @@ static void a_path_of_several_is_planned_once(void **state)
 	go_passes(s, 1);
 	model->shape.page_tokens = page_tokens;
 	assert_int_equal(world.n_rows, 2);
-	go_till_all_have(s);
+	finish_all(s);
 	school_free(s);
 }
 
