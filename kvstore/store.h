@@ -284,6 +284,8 @@ bool store_has_model(const struct store *s, const char *name);
  * where slices would be lost that could stay if what is under way had ended: store_tiers_poll, and
  * evict again. */
 uint32_t store_evict(struct store *s, const char *name, uint32_t n_pages, uint32_t max_slices);
+/* Is there more for it to take? A slice that goes may free no page, as a page may have several. */
+bool store_has_idle(const struct store *s, const char *name);
 
 /* n extents are to go back to the pool, so that others have their memory: those that are empty,
  * then those of KV that nobody uses, of which this evicts max_slices at most, as store_evict. 0:

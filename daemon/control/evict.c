@@ -82,7 +82,7 @@ static int evict_serve(struct sched *s, struct sched_request *rq)
 		return refuse(rq, -ENOENT, "model", "No model is called \"%s\".", name);
 	want = want < UINT32_MAX ? want : UINT32_MAX;
 	call->n_gone = store_evict(s->core.store, name, (uint32_t)want, EVICT_NODES_A_TURN);
-	call->more = call->n_gone > 0 || s->tiers.busy;
+	call->more = call->n_gone > 0 || s->tiers.busy || store_has_idle(s->core.store, name);
 	if (!call->more && call->pinned && store_unpin_oldest(s->core.store, name)) {
 		call->n_pins++;
 		call->more = true;

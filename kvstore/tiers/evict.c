@@ -329,10 +329,20 @@ void evict_all(struct store *s)
 		evict_node(s, n);
 }
 
+static struct store_node *oldest_of(const struct store *s, const char *name)
+{
+	return name ? oldest_of_name(s, name) : lru_oldest(s, STORE_DEVICE);
+}
+
+bool store_has_idle(const struct store *s, const char *name)
+{
+	return oldest_of(s, name);
+}
+
 /* False: none is there that goes now. */
 static bool evict_oldest(struct store *s, const char *name, uint32_t *n_freed)
 {
-	struct store_node *victim = name ? oldest_of_name(s, name) : lru_oldest(s, STORE_DEVICE);
+	struct store_node *victim = oldest_of(s, name);
 
 	if (!victim || (s->tiers && demote_can_wait(s, victim->namespace->holding)))
 		return false;

@@ -53,6 +53,21 @@ static void test_used_paths_stay(void **state)
 	fixture_done(&f);
 }
 
+static void test_what_goes_may_free_no_page(void **state)
+{
+	struct fixture f;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	fixture_leave(&f, "aab");
+	fixture_leave(&f, "aac");
+	assert_int_equal(store_evict(f.store, NULL, 100, 1), 0); /* "aa" is in its page */
+	assert_true(store_has_idle(f.store, "m") && !store_has_idle(f.store, "other"));
+	assert_int_equal(store_evict(f.store, NULL, 100, 100), 2);
+	assert_false(store_has_idle(f.store, NULL));
+	fixture_done(&f);
+}
+
 static void test_evict_keeps_to_its_bounds(void **state)
 {
 	struct fixture f;
@@ -557,6 +572,7 @@ int main(void)
 		cmocka_unit_test(test_the_least_recently_used_leaf_goes_first),
 		cmocka_unit_test(test_leaves_go_before_their_parents),
 		cmocka_unit_test(test_used_paths_stay),
+		cmocka_unit_test(test_what_goes_may_free_no_page),
 		cmocka_unit_test(test_evict_keeps_to_its_bounds),
 		cmocka_unit_test(test_as_many_empty_extents_are_given_as_are_asked_for),
 		cmocka_unit_test(test_a_name_is_all_models_of_it_open_or_not),
