@@ -122,6 +122,20 @@ __device__ inline void named_arrive(uint32_t id, uint32_t n_threads)
 }
 
 #if __CUDA_ARCH__ >= 900
+/* At the barrier of that address in both blocks of a cluster of two, by a whole warp. What was read
+ * is known to have been read, and nothing that was written is handed on: an arrival that had the
+ * cluster see writes would take a fence of the whole device's memory. */
+__device__ inline void barrier_arrive_both(uint32_t barrier)
+{
+	uint32_t lane = threadIdx.x % 32;
+
+	if (lane < 2)
+		asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; "
+			     "mbarrier.arrive.shared::cluster.b64 _, [r]; }" ::"r"(barrier),
+			     "r"(lane)
+			     : "memory");
+}
+
 __device__ inline void barrier_expect(uint32_t barrier, uint32_t bytes)
 {
 	asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.shared.b64 t, [%0], %1; }" ::"r"(

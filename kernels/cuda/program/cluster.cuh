@@ -58,20 +58,6 @@ __device__ inline void cluster_sync()
 			: "memory");
 }
 
-/* By a whole warp. What was read is known to have been read, and nothing that was written is
- * handed on: an arrival that had the cluster see writes would take a fence of the whole device's
- * memory. */
-__device__ inline void arrive_both(uint32_t barrier)
-{
-	uint32_t lane = threadIdx.x % 32;
-
-	if (lane < CLUSTER_BLOCKS)
-		asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; "
-			     "mbarrier.arrive.shared::cluster.b64 _, [r]; }" ::"r"(barrier),
-			     "r"(lane)
-			     : "memory");
-}
-
 __device__ inline uint4 shared_four(uint32_t at)
 {
 	uint4 x;

@@ -166,14 +166,14 @@ __device__ inline void multiply_unit(uint32_t n_steps, struct many_ring<HALF> &a
 		wgmma_commit();
 		wgmma_wait<1>();
 		if (add)
-			arrive_both(last);
+			barrier_arrive_both(last);
 		add = true;
 		last = at.empty();
 		at.step();
 	}
 	wgmma_wait<0>();
 	registers_fence(sums.of);
-	arrive_both(last);
+	barrier_arrive_both(last);
 }
 
 /* ---- gates ----------------------------------------------------------------------------------- */

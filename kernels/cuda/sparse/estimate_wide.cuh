@@ -90,19 +90,6 @@ __device__ inline void copy_run(uint32_t to, const CUtensorMap *map, uint32_t sl
 		: "memory");
 }
 
-/* What was read is known to have been read, and nothing that was written is handed on: an arrival
- * that had the cluster see writes would take a fence of the whole device's memory each time. */
-__device__ inline void arrive_both(uint32_t barrier)
-{
-	uint32_t lane = threadIdx.x % 32;
-
-	if (lane < WIDE_BLOCKS)
-		asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; "
-			     "mbarrier.arrive.shared::cluster.b64 _, [r]; }" ::"r"(barrier),
-			     "r"(lane)
-			     : "memory");
-}
-
 __device__ inline void cluster_sync()
 {
 	asm volatile(
@@ -265,14 +252,14 @@ __device__ inline void multiply_tile(const struct wide &w, struct wide_ring &at,
 		wgmma_commit();
 		wgmma_wait<1>();
 		if (add)
-			arrive_both(w.base + WIDE_EMPTY + last * 8);
+			barrier_arrive_both(w.base + WIDE_EMPTY + last * 8);
 		add = true;
 		last = at.slot;
 		at.step();
 	} while (--left);
 	wgmma_wait<0>();
 	registers_fence(scores);
-	arrive_both(w.base + WIDE_EMPTY + last * 8);
+	barrier_arrive_both(w.base + WIDE_EMPTY + last * 8);
 }
 
 /* By one warp. */
