@@ -3,9 +3,10 @@
  *
  * The honest client works in windows and tells the longest step and the longest answer of each. Of
  * some windows the middle one counts: a machine that is busy with other things disturbs one or the
- * other, an attack that holds up others all of them. A neighbour is measured where the figures
- * alone say too little; where they say too much, neighbour and attack are measured once more, until
- * more were near each other than not.
+ * other, an attack that holds up others all of them. Neighbours, as many as attack, are measured
+ * where the figures alone say too little; where they say too much, neighbours and attack are
+ * measured once more, until more were near each other than not. Sanitizers stretch each user's work
+ * by another factor: times are held against each other in the plain build.
  */
 #include "attack_fixture.h"
 
@@ -49,8 +50,10 @@
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define MEMORY_IS_TOLD false /* what is freed is kept for a while */
+#define TIMES_ARE_TOLD false
 #else
 #define MEMORY_IS_TOLD true
+#define TIMES_ARE_TOLD true
 #endif
 
 struct figures {
@@ -347,13 +350,15 @@ static bool are_near(struct figures f, struct figures beside)
 static void withstand(struct attack_fixture *a, const struct attack *neighbour,
 		      const struct attack *attack)
 {
+	struct attack as_many = *neighbour;
 	struct figures beside = {0}, f = measure_beside(a, attack);
 	/* What is near a neighbour of no time at all is near any. */
-	int more_near = are_near(f, beside);
+	int more_near = !TIMES_ARE_TOLD || are_near(f, beside);
 
+	as_many.n_users = attack->n_users;
 	assert_as_before(a);
 	for (int i = 1; i < TRIES && more_near <= 0; i++) {
-		beside = measure_beside(a, neighbour);
+		beside = measure_beside(a, &as_many);
 		f = measure_beside(a, attack);
 		assert_as_before(a);
 		more_near += are_near(f, beside) ? 1 : -1;
@@ -365,7 +370,8 @@ static void withstand(struct attack_fixture *a, const struct attack *neighbour,
 		(double)beside.control_ns / 1e6, (double)f.join_ns / 1e6,
 		(double)beside.join_ns / 1e6);
 	assert_true(more_near > 0);
-	assert_true(f.join_ns <= CONTROL_NS);
+	if (TIMES_ARE_TOLD)
+		assert_true(f.join_ns <= CONTROL_NS);
 	assert_false(harness_log_has(a->h, "has not moved"));
 }
 
