@@ -9,6 +9,7 @@
 #include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
+#include "daemon/weights/share.h"
 #include "daemon/weights/weights.h"
 #include "verbs.h"
 
@@ -161,7 +162,7 @@ static void status_of_weights(Coppice__StatusReply *to, struct weights_table *ta
 	to->has_weights_bytes = to->has_weights_bytes_max = to->has_reserved_weights_bytes = true;
 	to->weights_bytes = weights_bytes(table);
 	to->weights_bytes_max = config->memory.bytes;
-	to->reserved_weights_bytes = weights_reserved_bytes(&config->memory);
+	to->reserved_weights_bytes = share_reserved_bytes(&config->memory);
 	to->has_weight_names_bytes = to->has_weight_names_bytes_max = true;
 	to->weight_names_bytes = weights_names_bytes(table);
 	to->weight_names_bytes_max = config->names.bytes;

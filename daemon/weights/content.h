@@ -4,7 +4,7 @@
 #ifndef COPPICED_WEIGHTS_CONTENT_H
 #define COPPICED_WEIGHTS_CONTENT_H
 
-#include "weights.h"
+#include "held.h"
 
 #include "proto/safetensors/safetensors_header.h"
 

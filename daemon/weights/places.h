@@ -4,7 +4,7 @@
 #ifndef COPPICED_WEIGHTS_PLACES_H
 #define COPPICED_WEIGHTS_PLACES_H
 
-#include "table.h"
+#include "held.h"
 
 /* A loader that was killed and is still there keeps its place. */
 struct hanging {

@@ -10,6 +10,7 @@
  * Names of tensors are heap of the daemon's, which has limits of its own and goes with its weights.
  */
 #include "share.h"
+#include "table.h"
 
 #include "daemon/base/clock.h"
 #include "daemon/base/log_user.h"
@@ -272,7 +273,7 @@ static int refuse_as_others(const struct weights_max *max, const char *what, uin
 {
 	snprintf(why, WEIGHTS_WHY_BYTES,
 		 "%s %s: of the last %s of %s (%s) a user gets no more than he leaves to others.",
-		 what, units_size(bytes, 0).text, units_size(weights_reserved_bytes(max), 0).text,
+		 what, units_size(bytes, 0).text, units_size(share_reserved_bytes(max), 0).text,
 		 units_size(max->bytes, 0).text, key);
 	return -ENOSPC;
 }

@@ -62,7 +62,7 @@ bool share_is_beyond(const struct weights_table *table, enum weights_kind kind, 
 		       domain ? max->domain_bytes : max->bytes);
 }
 
-uint64_t weights_reserved_bytes(const struct weights_max *max)
+uint64_t share_reserved_bytes(const struct weights_max *max)
 {
 	return reserve_of(max->bytes, max->domain_bytes);
 }
@@ -76,7 +76,7 @@ static bool is_others(const struct weights_table *table, enum weights_kind kind,
 	uint64_t all = used(table, kind, NULL);
 
 	return !uid_is_privileged(domain) && !exceeds(all, bytes, max->bytes) &&
-	       bytes > reserve_room(weights_reserved_bytes(max), used(table, kind, &domain),
+	       bytes > reserve_room(share_reserved_bytes(max), used(table, kind, &domain),
 				    max->bytes - all);
 }
 

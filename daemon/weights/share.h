@@ -5,7 +5,7 @@
 #ifndef COPPICED_WEIGHTS_SHARE_H
 #define COPPICED_WEIGHTS_SHARE_H
 
-#include "table.h"
+#include "held.h"
 
 /* What there are limits of. */
 enum weights_kind { WEIGHTS_MEMORY, WEIGHTS_NAMES };
@@ -20,6 +20,8 @@ bool share_is_beyond(const struct weights_table *table, enum weights_kind kind, 
  * -EUSERS: they are left to others. */
 MUST_CHECK int share_check(const struct weights_table *table, enum weights_kind kind, uid_t domain,
 			   uint64_t bytes);
+/* The last of what all may have, of which a user gets no more than he leaves. */
+uint64_t share_reserved_bytes(const struct weights_max *max);
 /* May these be somebody's again, by what others leave? */
 bool share_may_be_used(const struct weights *weights);
 

@@ -6,20 +6,6 @@
 
 #include "weights.h"
 
-struct hanging;
-
-struct weights_table {
-	struct weights_config config;
-	pthread_mutex_t lock;
-	pthread_cond_t over; /* a load is */
-	struct weights_list all; /* in order of number */
-	SLIST_HEAD(, hanging) hanging; /* loaders that were killed and are still there */
-	uint64_t last_number, n_uses;
-	uint64_t refused_ns; /* when one who loads nothing found no place; 0: he has it */
-	uint32_t n_loads; /* threads that load, or lend */
-	atomic_bool ending; /* nobody is to wait for room */
-};
-
 const struct weights_config *weights_config(const struct weights *weights);
 /* Out of the table, and nobody's. Not under the lock. */
 void weights_free(struct weights *weights);

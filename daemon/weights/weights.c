@@ -7,6 +7,7 @@
 #include "content.h"
 #include "places.h"
 #include "share.h"
+#include "table.h"
 
 #include "daemon/base/clock.h"
 #include "daemon/base/log_user.h"
