@@ -6,6 +6,8 @@
  */
 #include "agree.h"
 
+#include "group.h"
+
 #include "kernels/say.h"
 
 #include <errno.h>

@@ -6,8 +6,8 @@
 #define COPPICE_GROUP_AGREE_H
 
 #include "kernels/must_check.h"
+#include "kernels/backend.h"
 #include "exchange.h"
-#include "group.h"
 
 /* config: of the group that this process opens, of devices of ops; the first one's kind stands for
  * all. ret [BACKEND_MEETING_BYTES]: as backend_meeting's id, where devices meet. Blocks until all

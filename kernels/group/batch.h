@@ -10,10 +10,11 @@
 #define COPPICE_GROUP_BATCH_H
 
 #include "kernels/must_check.h"
-#include "group.h"
+#include "kernels/backend.h"
 
 #include "kernels/cpu/threads.h"
 #include "kernels/cpu/vec.h"
+#include "counts.h"
 #include "exchange.h"
 #include "share.h"
 

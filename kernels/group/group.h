@@ -34,6 +34,7 @@
 #define COPPICE_GROUP_GROUP_H
 
 #include "kernels/backend.h"
+#include "counts.h"
 
 struct exchange; /* exchange.h */
 
@@ -56,36 +57,11 @@ struct group_config {
 	struct exchange *ranks;
 };
 
-/* Since open. */
-struct group_stats {
-	uint64_t local_ns; /* appending and attention */
-	uint64_t exchange_ns; /* merging and writing, and waiting for the others */
-	/* of partials, given to others or, where all gather all rows, taken from them */
-	uint64_t exchange_bytes;
-	uint64_t appended_tokens; /* times layers */
-	uint64_t kv_bytes_read; /* as backend_counters has it */
-	uint64_t pool_bytes, pool_peak_bytes; /* committed */
-};
-
 /* Of a device of this process, of an open backend_group. */
 void group_stats(struct backend *b, uint32_t device, struct group_stats *ret);
 
 /* What works, but not well: a sentence; NULL: nothing. */
 const char *group_notice(const struct backend *b);
-
-/* Partials of all rows of a list, as exchange_bytes wants them. */
-static inline uint64_t group_parts_bytes(const struct work_shape *shape, uint32_t n_rows)
-{
-	return (uint64_t)n_rows * shape->n_q_heads * (2 + shape->head_dim) * sizeof(float);
-}
-
-/* Of a row of a device that has met others: O as the model has it, and LSE. n devices count n - 1
- * of them for each row, where all gather all rows n (n - 1). */
-static inline uint64_t group_met_row_bytes(const struct work_shape *shape)
-{
-	return (uint64_t)shape->n_q_heads *
-	       (shape->head_dim * work_dtype_bytes(shape->dtype) + sizeof(float));
-}
 
 /* A device's own. */
 struct backend *group_backend(struct backend *b, uint32_t device);

@@ -11,6 +11,7 @@
 #include "batch.h"
 #include "exchange.h"
 #include "exchange_memory.h"
+#include "group.h"
 #include "kernels/pool_config.h"
 
 #include <errno.h>

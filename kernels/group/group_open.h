@@ -3,7 +3,7 @@
 #define COPPICE_GROUP_GROUP_OPEN_H
 
 #include "kernels/must_check.h"
-#include "group.h"
+#include "kernels/backend.h"
 
 /* As backend_ops.open: config->group says of what. */
 MUST_CHECK int group_open(const struct backend_config *config, struct backend **ret, char *error,
