@@ -3,7 +3,7 @@
  * costs.h for what it is made of. What a strip costs rests on its runs alone, so that it is known
  * before its KV blocks are read.
  */
-#include "schedule_impl.h"
+#include "schedule_load.h"
 
 #define LEAST_CUT 1.15 /* of the limit, that a strip takes before it is cut */
 

@@ -3,7 +3,7 @@
  * bytes to read, and what the busiest row block folds, its rows being neighbours or dealt in turn.
  * What has been added never makes it less. See schedule_impl.h.
  */
-#include "schedule_impl.h"
+#include "schedule_load.h"
 
 #define LEAST_PART 0.3 /* of the limit, that is worth a work tile of its own */
 #define JUMP 0.25 /* of the limit, by which no run grows a part that has rows for it already */

@@ -4,7 +4,7 @@
  * share their KV tiles. Into how many parts a strip goes is said by schedule_cost.c. See
  * schedule_impl.h.
  */
-#include "schedule_impl.h"
+#include "schedule_load.h"
 
 #include <errno.h>
 #include <string.h>
