@@ -1,6 +1,6 @@
 /*
- * tier.cu - slices of KV between pinned host memory and the pool: bulk copies into shared memory
- * and out again.
+ * tier_kernels.cu - slices of KV between pinned host memory and the pool: bulk copies into shared
+ * memory and out again.
  *
  * grid: TIER_BLOCKS blocks of one warp, of which one thread works. Copies are cut into pieces of 16
  * KiB, dealt to the blocks in turns; a block has a ring of SLOTS pieces, DEPTH of them on their way
