@@ -1,18 +1,27 @@
 #!/usr/bin/env python3
 """Holds the sources against packaging/layers: no include and no call may leave its arrows or go up
-a sub-folder, and no files of a folder may call each other in a circle.
+a sub-folder, and no files of a folder may call each other in a circle. Nor may files include each
+other in one.
 
 usage: check-layers.py [--calls BUILD] [--matrix]
 
 Includes are read from the sources. Calls are read from what `gcc -fcallgraph-info` left in BUILD
-(-DCOPPICE_CALLGRAPH=ON); a call through a pointer is none, so callbacks are left aside. A file and
-its header are one. --calls fails where BUILD has no call graph at all. --matrix prints, for each
+(-DCOPPICE_CALLGRAPH=ON); a call through a pointer is none, so callbacks are left aside. gcc leaves
+nothing of functions that stand in headers, and sees no *.cu: these are read from the sources, by
+the form that clang-format gives a function. A file and its header are one; that one takes the types
+of another is no call. --calls fails where BUILD has no call graph at all. --matrix prints, for each
 pair of sub-folders, how many calls go from one to the other."""
 import argparse, collections, os, re, subprocess, sys
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"')
 NODE = re.compile(r'^node: \{ title: "([^"]*)" label: "([^"\\]*)\\n([^"]*?)"( shape : ellipse)?')
 EDGE = re.compile(r'^edge: \{ sourcename: "([^"]*)" targetname: "([^"]*)"')
+# What is no code: comments, strings, characters, and lines of the preprocessor.
+NO_CODE = re.compile(
+	r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|"""
+	r"""^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*""", re.S | re.M)
+FUNCTION = re.compile(r"^([^\s;{}][^;{}]*)\n\{\n(.*?)\n\}$", re.S | re.M)
+CALL = re.compile(r"(?<![\w:])(\w+)[ \t]*(?:<[^;{}()]*>[ \t]*)?(?:\(|<<<)")
 READERS = ("proto/cli/", "proto/safetensors/")  # of options and files
 
 
@@ -60,7 +69,7 @@ class Layers:
 		# CPU's backend, which is plain C over work.h and knows neither daemon nor pool. So
 		# both yield the same bits.
 		of_agent = user.startswith("client/agent/")
-		if of_agent and used.startswith("kernels/rows/"):
+		if of_agent and used.startswith(("kernels/rows/", "kernels/work.h")):
 			return None
 		if a != b and b not in self.may[a]:
 			return f"{a} may not use {b}" if b in self.may else None
@@ -88,7 +97,7 @@ def included(path, target, known):
 
 
 def check_includes(layers, files):
-	known, bad = set(files), []
+	known, bad, arrows = set(files), [], set()
 	for path in files:
 		for n, line in enumerate(open(path, errors="replace"), 1):
 			m = INCLUDE.match(line)
@@ -96,7 +105,11 @@ def check_includes(layers, files):
 			why = used and layers.complaint(path, used)
 			if why:
 				bad.append(f"{path}:{n}: includes {used}: {why}")
-	return bad
+			if used:
+				arrows.add((path, used))
+	for group in circles(arrows):
+		bad.append(f"{len(group)} files include each other: {' '.join(group)}")
+	return bad, arrows
 
 
 def stem(path):
@@ -149,6 +162,58 @@ class Calls:
 			for home in (near or homes)[:1]:
 				if stem(home) != stem(user):
 					yield user, caller, callee, home
+
+
+def functions(text):
+	"""(name, is it extern, its body) of each that the text has."""
+	for head, body in FUNCTION.findall(NO_CODE.sub(" ", text)):
+		names = [n for n in CALL.findall(head) if not n.startswith("__")]
+		if names:
+			yield names[0], head.startswith("extern"), body
+
+
+def read_calls(layers, files, arrows, defined):
+	"""Calls of what stands in headers and in *.cu, and calls that these make; as Calls.all."""
+	inside = {f: list(functions(open(f, errors="replace").read())) for f in files}
+	reached = reach(arrows)
+	homes = collections.defaultdict(set, {name: set(at) for name, at in defined.items()})
+	for path, found in inside.items():
+		if not path.endswith(".c"):
+			for name, is_extern, _ in found:
+				if is_extern or path.endswith((".h", ".cuh")):
+					homes[name].add(path)
+	for user, found in inside.items():
+		own = {name for name, _, _ in found}
+		for caller, _, body in found:
+			for callee in set(CALL.findall(body)) - own:
+				for home in homes.get(callee, ()):
+					if sees(user, home, layers, reached):
+						yield user, caller, callee, home
+
+
+def reach(arrows):
+	"""file -> all that it includes, and these do."""
+	to, reached = collections.defaultdict(set), {}
+	for a, b in arrows:
+		to[a].add(b)
+	for path in list(to):
+		seen, work = set(), [path]
+		while work:
+			new = to.get(work.pop(), set()) - seen
+			seen |= new
+			work += new
+		reached[path] = seen
+	return reached
+
+
+def sees(user, home, layers, reached):
+	"""May a call in user be to home's function of that name, unseen by gcc?"""
+	if stem(user) == stem(home) or home.startswith("tests/"):
+		return False
+	if home.endswith((".h", ".cuh")):
+		return home in reached.get(user, ())
+	seen_by_gcc = user.endswith(".c") and home.endswith(".c")
+	return not seen_by_gcc and layers.top(user) == layers.top(home)
 
 
 def circles(edges):
@@ -217,12 +282,16 @@ def main():
 	options = args.parse_args()
 	here = os.path.dirname(os.path.abspath(__file__))
 	layers = Layers(*read_rules(os.path.join(here, "layers")))
-	bad = check_includes(layers, sources())
+	files = sources()
+	bad, arrows = check_includes(layers, files)
 	if options.calls:
-		calls = list(Calls(options.calls, os.getcwd()).all(layers))
+		graph = Calls(options.calls, os.getcwd())
+		calls = list(graph.all(layers))
 		if not calls:
 			how = "configure it with -DCOPPICE_CALLGRAPH=ON"
 			bad.append(f"{options.calls} has no call graph: {how}")
+		ours = [f for f in files if not f.startswith("tests/")]
+		calls += read_calls(layers, ours, arrows, graph.defined)
 		bad += check_calls(layers, calls)
 		if options.matrix:
 			print_matrix(calls)

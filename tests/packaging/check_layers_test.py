@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""check_layers_test.py - what packaging/check-layers.py complains of.
+
+Each test looks at a small tree, most with one fault, and gives it a call graph as gcc leaves it.
+"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+SCRIPT = HERE.parent.parent / "packaging" / "check-layers.py"
+RULES = "kernels:\ndaemon: kernels\n\ndaemon < base sched\nkernels/cuda < device program\n"
+WHOLE = '#include "daemon/sched/part.h"\nint whole_begin(void)\n{\n\treturn part_begin();\n}\n'
+
+
+def graph(path, caller, callee):
+	"""One call out of a file."""
+	return (f'node: {{ title: "{caller}" label: "{caller}\\n{path}:1:1" }}\n'
+		f'edge: {{ sourcename: "{caller}" targetname: "{callee}" }}\n')
+
+
+class Layers(unittest.TestCase):
+	def setUp(self):
+		folder = tempfile.TemporaryDirectory()
+		self.addCleanup(folder.cleanup)
+		self.root = pathlib.Path(folder.name)
+		self.write("packaging/layers", RULES)
+		shutil.copy(SCRIPT, self.root / "packaging")
+		self.write("daemon/base/log.h", "void log_say(void);\n")
+		self.write("daemon/base/log.c", "void log_say(void)\n{\n\t(void)0;\n}\n")
+		self.write("daemon/sched/part.h", "int part_begin(void);\n")
+		self.write("daemon/sched/part.c", "int part_begin(void)\n{\n\treturn 0;\n}\n")
+		self.write("daemon/sched/whole.h", "int whole_begin(void);\n")
+		self.write("daemon/sched/whole.c", WHOLE)
+		self.calls("daemon/sched/whole.c", "whole_begin", "part_begin")
+		self.calls("daemon/sched/part.c", "part_begin", "log_say")
+		self.calls("daemon/base/log.c", "log_say", "puts")
+
+	def write(self, name, text):
+		path = self.root / name
+		path.parent.mkdir(parents=True, exist_ok=True)
+		path.write_text(text)
+
+	def calls(self, path, caller, callee):
+		name = f"build/{path.replace('/', '.')}.{callee}.ci"
+		self.write(name, graph(self.root / path, caller, callee))
+
+	def complaints(self):
+		subprocess.run(["git", "init", "-q", "."], cwd=self.root, check=True)
+		subprocess.run(["git", "add", "."], cwd=self.root, check=True)
+		command = [sys.executable, "packaging/check-layers.py", "--calls", "build"]
+		run = subprocess.run(command, cwd=self.root, capture_output=True, text=True)
+		last = run.stdout.splitlines()[-1]
+		self.assertEqual(run.returncode, 0 if last == "0 complaints" else 1, run.stderr)
+		return run.stdout
+
+	def test_what_goes_down_is_fine(self):
+		self.assertEqual(self.complaints(), "0 complaints\n")
+
+	def test_a_call_that_goes_up(self):
+		self.calls("daemon/base/log.c", "log_say", "part_begin")
+		self.assertIn("log_say calls part_begin of daemon/sched/part.c: it stands higher",
+			self.complaints())
+
+	def test_a_circle_of_calls(self):
+		self.calls("daemon/sched/part.c", "part_begin", "whole_begin")
+		self.assertIn("a circle of 2 files: daemon/sched/part daemon/sched/whole",
+			self.complaints())
+
+	def test_a_circle_through_a_function_of_a_header(self):
+		self.write("daemon/sched/whole.h",
+			"static inline int whole_n(const int *n)\n{\n\treturn *n;\n}\n")
+		self.write("daemon/sched/part.c", '#include "whole.h"\n'
+			"int part_begin(void)\n{\n\treturn whole_n(&(int){1});\n}\n")
+		self.assertIn("part_begin calls whole_n", self.complaints())
+
+	def test_a_circle_through_what_a_header_calls(self):
+		self.write("daemon/sched/ground.h",
+			"static inline int ground_begin(void)\n{\n\treturn part_begin();\n}\n"
+			"static inline int ground_n(void)\n{\n\treturn 1;\n}\n")
+		self.write("daemon/sched/part.c", '#include "ground.h"\n'
+			"int part_begin(void)\n{\n\treturn ground_n();\n}\n")
+		self.assertIn("ground_begin calls part_begin", self.complaints())
+
+	def test_what_is_written_of_a_function_is_no_call(self):
+		self.write("daemon/sched/whole.h",
+			"static inline int whole_n(void)\n{\n\treturn 1;\n}\n")
+		self.write("daemon/sched/part.c", '#include "whole.h"\n'
+			"int part_begin(void)\n{\n\t/* as whole_n() */\n"
+			'\treturn (int)sizeof("whole_n()");\n}\n')
+		self.assertEqual(self.complaints(), "0 complaints\n")
+
+	def test_a_namesake_that_is_not_included_is_no_call(self):
+		self.write("daemon/sched/whole.h",
+			"static inline int twice(void)\n{\n\treturn 1;\n}\n")
+		self.write("daemon/sched/part.c", "int part_begin(void)\n{\n\treturn twice();\n}\n")
+		self.assertEqual(self.complaints(), "0 complaints\n")
+
+	def test_a_call_of_what_nvcc_compiles(self):
+		self.write("kernels/cuda/program/few.cu",
+			'extern "C" int few_launch(void)\n{\n\treturn 0;\n}\n')
+		self.write("kernels/cuda/device/card.c",
+			"int card_begin(void)\n{\n\treturn few_launch();\n}\n")
+		self.assertIn("card_begin calls few_launch of kernels/cuda/program/few.cu: "
+			"it stands higher", self.complaints())
+
+	def test_headers_that_include_each_other(self):
+		self.write("daemon/sched/part.h", '#include "whole.h"\n')
+		self.write("daemon/sched/whole.h", '#include "part.h"\n')
+		self.assertIn("2 files include each other: daemon/sched/part.h "
+			"daemon/sched/whole.h", self.complaints())
+
+	def test_a_build_without_a_call_graph(self):
+		shutil.rmtree(self.root / "build")
+		self.assertIn("build has no call graph", self.complaints())
+
+
+if __name__ == "__main__":
+	unittest.main()
