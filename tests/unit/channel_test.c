@@ -11,7 +11,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -346,46 +345,6 @@ static void of_daemons_that_start_at_once_one_gets_the_stale_socket(void **state
 	close(pipe_ends[0]);
 }
 
-/* Another daemon of the directory begins to listen and has it locked, until it was asked for so
- * often. The linker puts this around flock. */
-static struct {
-	const char *path; /* NULL: nobody has locked anything */
-	int n_asked, n_refused;
-	bool too_early; /* somebody listens who has asked for nothing */
-} other;
-
-int __real_flock(int fd, int how);
-int __wrap_flock(int fd, int how);
-
-int __wrap_flock(int fd, int how)
-{
-	if (!other.path || !(how & LOCK_EX))
-		return __real_flock(fd, how);
-	other.n_asked++;
-	other.too_early |= access(other.path, F_OK) == 0;
-	if (other.n_asked <= other.n_refused) {
-		errno = EWOULDBLOCK;
-		return -1;
-	}
-	return __real_flock(fd, how);
-}
-
-static void who_listens_has_the_directory_locked_meanwhile(void **state)
-{
-	struct fixture *f = *state;
-	int fd, dir = open(f->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	other.path = f->path;
-	other.n_refused = 3;
-	assert_int_equal(channel_listen(f->path, 0600, &fd), 0);
-	other.path = NULL;
-	assert_int_equal(other.n_asked, 4);
-	assert_false(other.too_early);
-	assert_int_equal(flock(dir, LOCK_EX | LOCK_NB), 0); /* it is given back */
-	close(dir);
-	close(fd);
-}
-
 static void connecting_says_what_is_missing(void **state)
 {
 	struct fixture *f = *state;
@@ -583,7 +542,6 @@ int main(void)
 		TEST(a_live_socket_is_not_taken),
 		TEST(a_file_that_is_no_socket_is_left_alone),
 		TEST(of_daemons_that_start_at_once_one_gets_the_stale_socket),
-		TEST(who_listens_has_the_directory_locked_meanwhile),
 		TEST(connecting_says_what_is_missing),
 		TEST(a_missing_socket_a_file_and_a_directory_are_three_sentences),
 		TEST(who_cannot_listen_is_told_why),
