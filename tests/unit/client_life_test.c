@@ -4,8 +4,11 @@
  */
 #include "client_fixture.h"
 
+#include "client/lib/connection/connection.h"
+
 #include <dirent.h>
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -288,6 +291,34 @@ static void a_lane_takes_its_sequences_with_it(void **state)
 	assert_int_equal(stats.n_lanes, 1);
 }
 
+/* 20 sequences, the last of which asks what nobody answers as long as the first is there. */
+static void free_lane_of_many(struct fixture *f)
+{
+	struct coppice_lane *lane;
+	struct coppice_seq *seq = NULL;
+
+	assert_int_equal(coppice_lane_new(f->c, &lane), 0);
+	for (uint32_t i = 0; i < 20; i++)
+		seq = client_open_seq(f, lane, 100);
+	assert_int_equal(coppice_seq_wait_async(seq, COPPICE_FOREVER), 0);
+	assert_non_null(f->c->pending);
+	coppice_lane_free(lane);
+	assert_null(f->c->pending);
+}
+
+/* Where libc counts what the heap has. */
+static void a_lane_leaves_no_memory_of_its_sequences_behind(void **state)
+{
+	struct fixture *f = *state;
+	size_t before;
+
+	free_lane_of_many(f);
+	before = mallinfo2().uordblks;
+	for (int i = 0; i < 5; i++)
+		free_lane_of_many(f);
+	assert_int_equal(mallinfo2().uordblks, before);
+}
+
 static volatile sig_atomic_t n_signals;
 
 static void count_signal(int signal)
@@ -306,6 +337,46 @@ static void a_call_that_is_not_answered_does_not_end_the_connection(void **state
 	assert_int_equal(coppice_seq_wait(seq, 0, &match), -ETIMEDOUT);
 	kill(f->daemon, SIGCONT);
 	assert_int_equal(coppice_seq_wait(seq, 0, &match), 0);
+	coppice_seq_close(seq);
+}
+
+static void *wait_for_ever(void *arg)
+{
+	struct coppice_match match;
+
+	return (void *)(intptr_t)coppice_seq_wait(arg, COPPICE_FOREVER, &match);
+}
+
+static bool somebody_reads(struct coppice *c)
+{
+	bool reading;
+
+	pthread_mutex_lock(&c->lock);
+	reading = c->reading;
+	pthread_mutex_unlock(&c->lock);
+	return reading;
+}
+
+/* Who reads for all has more patience than he. */
+static void a_call_beside_another_ends_at_its_own_time(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *seq = client_open_seq(f, f->lane, 1);
+	struct coppice_seq *other = client_open_seq(f, f->lane, 1);
+	struct coppice_match match;
+	pthread_t reader;
+	void *r;
+
+	daemon_pause(f);
+	assert_int_equal(pthread_create(&reader, NULL, wait_for_ever, other), 0);
+	while (!somebody_reads(f->c))
+		usleep(1000);
+	assert_int_equal(coppice_seq_wait(seq, 0, &match), -ETIMEDOUT);
+	kill(f->daemon, SIGCONT);
+	assert_int_equal(pthread_join(reader, &r), 0);
+	assert_null(r);
+	assert_int_equal(coppice_seq_wait(seq, 0, &match), 0);
+	coppice_seq_close(other);
 	coppice_seq_close(seq);
 }
 
@@ -345,8 +416,10 @@ int main(int argc, char **argv)
 		TEST(threads_share_a_connection),
 		TEST(a_lane_leaves_no_descriptor_behind),
 		TEST(a_lane_takes_its_sequences_with_it),
+		TEST(a_lane_leaves_no_memory_of_its_sequences_behind),
 		TEST(a_call_that_is_not_answered_does_not_end_the_connection),
 		TEST(a_call_outlasts_signals_and_no_answer),
+		TEST(a_call_beside_another_ends_at_its_own_time),
 	};
 
 	if (argc < 2) {

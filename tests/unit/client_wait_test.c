@@ -3,7 +3,8 @@
  * sleeps. Over a lane that this program serves itself.
  *
  * Nothing is timed: what is counted is how often the waiter looks at the clock before it sleeps,
- * and how often it sleeps. The linker puts the functions of this file around the library's.
+ * and how often it sleeps. The linker puts the functions of this file around the library's; where a
+ * test says so, the clock goes on by a microsecond whenever it is looked at.
  */
 #include "client/lib/base/clock.h"
 #include "client/lib/lane/lane.h"
@@ -25,10 +26,12 @@
 
 #define PATIENCE_US 100000000u /* spins beyond what any test lasts */
 #define CLOCKS_OF_A_SLEEP 2 /* its deadline, and what is left of it */
+#define CLOCKS_BESIDE 5u /* those spun: at its begin, in looking for the daemon, and of a sleep */
 
 /* Of the thread that waits. */
 static _Thread_local unsigned n_clocks, n_clocks_before_sleep;
 static _Thread_local unsigned n_sleeps;
+static bool is_played; /* the clock */
 
 int __real_clock_gettime(clockid_t id, struct timespec *ret);
 int __wrap_clock_gettime(clockid_t id, struct timespec *ret);
@@ -41,6 +44,10 @@ static _Atomic unsigned n_clocks_seen;
 int __wrap_clock_gettime(clockid_t id, struct timespec *ret)
 {
 	atomic_store(&n_clocks_seen, ++n_clocks);
+	if (is_played) {
+		*ret = (struct timespec){.tv_sec = 1000, .tv_nsec = n_clocks * 1000L};
+		return 0;
+	}
 	return __real_clock_gettime(id, ret);
 }
 
@@ -85,6 +92,7 @@ static int setup(void **state)
 	assert_non_null(f->lane.segment.shared);
 	memset(f->lane.segment.shared, 0, sizeof(struct abi_lane));
 	n_clocks = n_clocks_before_sleep = n_sleeps = 0;
+	is_played = false;
 	atomic_store(&n_clocks_seen, 0);
 	*state = f;
 	return 0;
@@ -166,12 +174,24 @@ static void it_sleeps_when_it_has_spun_enough(void **state)
 	assert_true(n_clocks > CLOCKS_OF_A_SLEEP);
 }
 
+static void it_spins_as_many_microseconds_as_the_board_says(void **state)
+{
+	struct fixture *f = *state;
+
+	is_played = true;
+	f->board.client_spin_us = 100;
+	assert_int_equal(coppice_wait(&f->lane, 1, 1000 * NS_PER_US), -ETIMEDOUT);
+	assert_in_range(n_clocks_before_sleep, 100, 100 + CLOCKS_BESIDE);
+}
+
 static void it_spins_no_longer_than_it_is_to_wait(void **state)
 {
 	struct fixture *f = *state;
 
-	f->board.client_spin_us = PATIENCE_US;
-	assert_int_equal(coppice_wait(&f->lane, 1, NS_PER_US), -ETIMEDOUT);
+	is_played = true;
+	f->board.client_spin_us = 100;
+	assert_int_equal(coppice_wait(&f->lane, 1, 10 * NS_PER_US), -ETIMEDOUT);
+	assert_in_range(n_clocks_before_sleep, 10, 10 + CLOCKS_BESIDE);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -182,6 +202,7 @@ int main(void)
 		TEST(where_the_board_says_so_it_spins_and_does_not_sleep),
 		TEST(where_the_board_says_so_it_sleeps_at_once),
 		TEST(it_sleeps_when_it_has_spun_enough),
+		TEST(it_spins_as_many_microseconds_as_the_board_says),
 		TEST(it_spins_no_longer_than_it_is_to_wait),
 	};
 
