@@ -5,8 +5,10 @@ coppice_test(NAME rows_test SOURCES unit/rows_test.c LIBS coppice_rows LABELS un
 coppice_test(NAME no_memory_test SOURCES unit/no_memory_test.c
 	LIBS unit_fixtures coppice_kernels LABELS unit kernels)
 target_link_options(no_memory_test PRIVATE
-	-Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=posix_memalign)
+	-Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=posix_memalign
+	-Wl,--wrap=aligned_alloc -Wl,--wrap=free)
 coppice_test(NAME backend_test SOURCES unit/backend_test.c LIBS coppice_kernels LABELS unit kernels)
+coppice_test(NAME huge_test SOURCES unit/huge_test.c LIBS coppice_kernels LABELS unit kernels)
 
 # Whole tokens.
 coppice_test(NAME program_check_test SOURCES unit/program_check_test.c

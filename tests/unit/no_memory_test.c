@@ -2,8 +2,8 @@
  * no_memory_test.c - memory that runs out while a backend, a group of them, their threads or a
  * program are made: each allocation fails once, and each time it is said, with nothing left behind.
  *
- * The linker puts the functions of this file around the heap's. What is left behind, and what is
- * used though it was never there, a sanitizer says.
+ * The linker puts the functions of this file around the heap's, which also know what was taken and
+ * not given back. What is used though it was never there, a sanitizer says.
  */
 #include "kernels/backend.h"
 #include "kernels/cpu/program_scratch.h"
@@ -13,6 +13,7 @@
 #include "program_model.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 #define ALLOCATIONS_MAX 100 /* far more than any of them makes */
+#define TAKEN_MAX 10000 /* at a time; the same */
 
 /* Of this thread: the so many-th allocation from now on fails; 0: none. */
 static _Thread_local unsigned fails_in;
@@ -31,26 +33,85 @@ static bool fails(void)
 	return fails_in > 0 && --fails_in == 0;
 }
 
+/* What was taken since that was last cleared, by any thread. */
+static struct {
+	pthread_mutex_t lock;
+	void *at[TAKEN_MAX];
+	uint32_t n;
+} taken = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void *take(void *at)
+{
+	pthread_mutex_lock(&taken.lock);
+	assert_true(taken.n < TAKEN_MAX);
+	if (at)
+		taken.at[taken.n++] = at;
+	pthread_mutex_unlock(&taken.lock);
+	return at;
+}
+
+static void give_back(const void *at)
+{
+	pthread_mutex_lock(&taken.lock);
+	for (uint32_t i = taken.n; at && i-- > 0;) {
+		if (taken.at[i] == at) {
+			taken.at[i] = taken.at[--taken.n];
+			break;
+		}
+	}
+	pthread_mutex_unlock(&taken.lock);
+}
+
 void *__real_malloc(size_t bytes);
 void *__wrap_malloc(size_t bytes);
 void *__real_calloc(size_t n, size_t bytes);
 void *__wrap_calloc(size_t n, size_t bytes);
+void *__real_realloc(void *old, size_t bytes);
+void *__wrap_realloc(void *old, size_t bytes);
 int __real_posix_memalign(void **ret, size_t alignment, size_t bytes);
 int __wrap_posix_memalign(void **ret, size_t alignment, size_t bytes);
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+void __real_free(void *at);
+void __wrap_free(void *at);
 
 void *__wrap_malloc(size_t bytes)
 {
-	return fails() ? NULL : __real_malloc(bytes);
+	return fails() ? NULL : take(__real_malloc(bytes));
 }
 
 void *__wrap_calloc(size_t n, size_t bytes)
 {
-	return fails() ? NULL : __real_calloc(n, bytes);
+	return fails() ? NULL : take(__real_calloc(n, bytes));
+}
+
+void *__wrap_realloc(void *old, size_t bytes)
+{
+	void *grown = fails() ? NULL : __real_realloc(old, bytes);
+
+	if (grown)
+		give_back(old);
+	return take(grown);
 }
 
 int __wrap_posix_memalign(void **ret, size_t alignment, size_t bytes)
 {
-	return fails() ? ENOMEM : __real_posix_memalign(ret, alignment, bytes);
+	int r = fails() ? ENOMEM : __real_posix_memalign(ret, alignment, bytes);
+
+	if (r == 0)
+		take(*ret);
+	return r;
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
+{
+	return fails() ? NULL : take(__real_aligned_alloc(alignment, bytes));
+}
+
+void __wrap_free(void *at)
+{
+	give_back(at);
+	__real_free(at);
 }
 
 /* Makes something with each of its allocations failing in turn; returns how many it makes. */
@@ -61,7 +122,9 @@ static unsigned run_out(int (*make)(void))
 
 	while (r != 0) {
 		fails_in = ++n;
+		taken.n = 0;
 		r = make();
+		assert_int_equal(taken.n, 0);
 		assert_int_equal(r, fails_in ? 0 : -ENOMEM);
 		assert_in_range(n, 1, ALLOCATIONS_MAX);
 	}
