@@ -117,7 +117,7 @@ static uint32_t asks_for_scratch(uint64_t table_bytes)
 	struct weights_table *table = fixture_table_of(fixture_coppiced, table_bytes, 30000);
 	struct weights *a = fixture_load(table, ALICE, fixture_file_of("a", 100));
 	struct weights *b = fixture_load(table, BOB, fixture_file_of("b", 90));
-	char why[WEIGHTS_WHY_BYTES];
+	char why[WEIGHTS_WHY_BYTES] = "nothing";
 	uint64_t until_ns = 0;
 	uint32_t n = 1;
 	int r;
@@ -131,6 +131,7 @@ static uint32_t asks_for_scratch(uint64_t table_bytes)
 		n++;
 	}
 	assert_int_equal(r, 0);
+	assert_string_equal(why, "nothing"); /* neither he who waits nor he who gets it */
 	weights_table_end_loads(table);
 	assert_int_equal(fixture_n_memories, 1);
 	assert_false(pthread_equal(fixture_freed_by, pthread_self()));

@@ -6,6 +6,7 @@
 
 #include "daemon/weights/spawn.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -47,6 +48,58 @@ static void end(struct loader_process *process, const int ends[2], int fd)
 	close(ends[0]);
 	close(ends[1]);
 	close(fd);
+}
+
+static unsigned count_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+/* Of memory that a loader has too. */
+static unsigned count_mappings(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512];
+	unsigned n = 0;
+
+	assert_non_null(maps);
+	while (fgets(line, sizeof(line), maps))
+		n += strstr(line, "coppice-loader") != NULL;
+	fclose(maps);
+	return n;
+}
+
+static void a_loader_that_is_gone_leaves_nothing_behind(void **state)
+{
+	unsigned before = count_fds();
+	struct loader_process process;
+	int ends[2], fd;
+
+	(void)state;
+	begin(&process, ends, &fd);
+	assert_int_equal(count_mappings(), 1);
+	end(&process, ends, fd);
+	assert_int_equal(count_fds(), before);
+	assert_int_equal(count_mappings(), 0);
+}
+
+/* It is asked for by a name that nobody has. */
+static void a_loader_that_cannot_start_leaves_nothing_behind(void **state)
+{
+	unsigned before = count_fds();
+	struct loader_process process;
+
+	(void)state;
+	assert_int_equal(loader_spawn("/nonexistent", 0, &process), -ENOENT);
+	assert_int_equal(count_fds(), before);
+	assert_int_equal(count_mappings(), 0);
 }
 
 /* Behind the first look. */
@@ -447,6 +500,8 @@ static int run(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(however_a_large_tensor_is_cut_it_is_the_same),
+		cmocka_unit_test(a_loader_that_is_gone_leaves_nothing_behind),
+		cmocka_unit_test(a_loader_that_cannot_start_leaves_nothing_behind),
 		cmocka_unit_test(a_file_that_changes_while_it_is_read_is_told),
 		cmocka_unit_test(a_file_that_is_cut_off_while_it_is_read_is_told),
 		cmocka_unit_test(a_loader_that_lies_fails_nobody_but_its_client),
