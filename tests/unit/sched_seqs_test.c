@@ -3,7 +3,9 @@
 #include "sched_fixture.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/control/lanes.h"
 #include "daemon/control/pins.h"
+#include "daemon/control/seqs.h"
 #include "daemon/control/sessions.h"
 #include "daemon/control/verbs.h"
 #include "daemon/sched/seq/wait.h"
@@ -71,6 +73,100 @@ static void prompts_have_a_share_of_memory(void **state)
 	client_end(&c);
 	assert_int_equal(harness_status(&h).store.prompt_bytes, 0);
 	harness_stop(&h);
+}
+
+/* More than are closed in a turn, whose prompts have a claim, ids that are not computed and tokens
+ * in pages that nobody else will ever find. */
+static void leave_open(struct client *c)
+{
+	for (uint32_t i = 0; i < 20; i++) {
+		uint32_t ids[FIXTURE_IDS] = {1000 + i, 8, 9};
+		struct store_match match;
+		uint64_t seq;
+
+		assert_int_equal(client_open(c, ids, FIXTURE_IDS, &seq, &match), 0);
+		assert_true(match.claimed);
+		assert_ends(client_extend(c, seq, ids, 4), 0, ABI_OK);
+	}
+}
+
+static void assert_as_before(struct harness *h, const struct sched_status *before)
+{
+	struct sched_status now = harness_status(h);
+
+	assert_int_equal(now.store.n_seqs, before->store.n_seqs);
+	assert_int_equal(now.store.n_claims, before->store.n_claims);
+	assert_int_equal(now.store.prompt_bytes, before->store.prompt_bytes);
+	assert_int_equal(now.store.n_pages, before->store.n_pages);
+	assert_int_equal(now.store.n_nodes, before->store.n_nodes);
+}
+
+static void free_lane(struct client *c, uint32_t number)
+{
+	struct lane_call lane = {.lane = number};
+	struct sched_request rq = {.serve = verb_lane_free.serve,
+				   .session = c->session,
+				   .room = &lane};
+
+	assert_int_equal(harness_call(c->h, &rq), 0);
+}
+
+static uint64_t slow_now_ns;
+
+/* Whatever is done takes as long as sequences are closed at once. */
+static uint64_t slow_clock(void)
+{
+	return slow_now_ns += 1000000;
+}
+
+static void what_is_open_goes_with_its_lane_or_session(void **state)
+{
+	struct fixture *f = *state;
+	struct sched_status before = harness_status(&f->h), open;
+	struct client c;
+
+	f->h.sched->core.clock = slow_clock;
+	for (int i = 0; i < 2; i++) {
+		client_start(&c, &f->h, 1001, &fixture_shape, 1 << 20);
+		leave_open(&c);
+		open = harness_status(&f->h);
+		assert_int_equal(open.store.n_seqs, before.store.n_seqs + 20);
+		assert_int_equal(open.store.n_claims, before.store.n_claims + 20);
+		assert_int_equal(open.store.n_pages, before.store.n_pages + 20);
+		assert_true(open.store.prompt_bytes > before.store.prompt_bytes);
+		if (i == 0) {
+			free_lane(&c, 1);
+			assert_as_before(&f->h, &before);
+		}
+		client_end(&c);
+		assert_as_before(&f->h, &before);
+	}
+}
+
+static void what_is_open_in_another_lane_stays(void **state)
+{
+	struct fixture *f = *state;
+	struct abi_lane *memory = aligned_alloc(64, (sizeof(*memory) + 63) / 64 * 64);
+	struct lane_call lane = {.lane = 2, .shared = memory, .notify_fd = -1};
+	struct seq_open_call open = {.model = f->c.model,
+				     .lane = 2,
+				     .tokens = fixture_ids,
+				     .n_tokens = 4};
+	struct sched_request rq = {.serve = verb_lane_seal.serve,
+				   .session = f->c.session,
+				   .room = &lane};
+
+	assert_non_null(memory);
+	memset(memory, 0, sizeof(*memory));
+	assert_int_equal(harness_call(&f->h, &rq), 0);
+	rq.serve = verb_seq_open.serve;
+	rq.room = &open;
+	assert_int_equal(harness_call(&f->h, &rq), 0);
+	assert_int_equal(harness_status(&f->h).store.n_seqs, 2);
+	free_lane(&f->c, 2);
+	free(memory);
+	assert_int_equal(harness_status(&f->h).store.n_seqs, 1);
+	client_compute(&f->c, f->seq, fixture_ids, 4);
 }
 
 static int pin(struct client *c, uint64_t seq, char message[240])
@@ -465,11 +561,14 @@ static void draft_trees_are_of_a_bounded_size(void **state)
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+#define STEPPED(name) cmocka_unit_test_setup_teardown(name, fixture_setup_stepped, fixture_teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(prompts_have_a_share_of_memory),
+		STEPPED(what_is_open_goes_with_its_lane_or_session),
+		STEPPED(what_is_open_in_another_lane_stays),
 		TEST(pins_of_a_user_have_a_share_of_the_pool),
 		TEST(a_draft_waits_for_its_accept),
 		TEST(an_accept_of_no_draft_is_refused),
