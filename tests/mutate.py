@@ -37,6 +37,7 @@ FOLDERS = [
 # For a test that was never seen to pass. Another has as much, and ten times what it took.
 LIMIT_S = 60
 N_NEAR = 12  # tests
+HAS_GPU = os.path.exists("/dev/nvidiactl")  # else its tests would be built to be skipped
 N_COMMITS = 1500  # that are looked at, the last ones
 MANY_FILES = 40  # a commit of as many says nothing of what belongs together
 NO_CODE = r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\])\''
@@ -189,7 +190,8 @@ class Build:
             words = re.findall(r'"([^"]*)"', command)
             return Test(name, words, labels.get(name, "").split(";"), self)
 
-        return {name: test(name, command) for name, command in commands if re.search(chosen, name)}
+        return {name: test(name, command) for name, command in commands
+                if re.search(chosen, name) and (HAS_GPU or "gpu" not in labels.get(name, ""))}
 
     def make(self, targets=()):
         command = ["cmake", "--build", self.folder, "-j", str(self.jobs), "--", *targets]
