@@ -2,6 +2,8 @@
 #ifndef COPPICE_CUDA_CLUSTER_CUH
 #define COPPICE_CUDA_CLUSTER_CUH
 
+#include "kernels/cuda/device/ptx.cuh"
+
 #include <cuda.h>
 #include <stdint.h>
 
@@ -100,6 +102,26 @@ __device__ inline void tensor_copy_both(uint32_t to, const CUtensorMap *map, uin
 		".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
 		"l"(map), "r"(x), "r"(y), "r"(barrier), "h"((uint16_t)((1u << CLUSTER_BLOCKS) - 1))
 		: "memory");
+}
+
+/* One thread fills the ring: with weights before the launch before this one has ended, and with
+ * rows behind that. Both begin at the same stage, and at what goes there. */
+template <typename BRINGER>
+__device__ inline void bring_all(BRINGER &weights, BRINGER &rows, uint32_t n_stages)
+{
+	uint32_t n = 0;
+
+	for (; n < n_stages && weights.more(); n++, weights.step())
+		weights.bring_weights();
+	launch_wait();
+	for (; n > 0; n--, rows.step())
+		rows.bring_rows();
+#pragma unroll 1
+	for (; rows.more(); rows.step()) {
+		barrier_wait(rows.at.empty(), rows.at.parity ^ 1);
+		rows.bring_weights();
+		rows.bring_rows();
+	}
 }
 #endif
 

@@ -89,19 +89,8 @@ template <uint32_t HALF> __device__ inline void bring(const struct many_job &j, 
 		j, {base, 0, 0}, blockIdx.x / CLUSTER_BLOCKS, 0
 	};
 	struct many_bringer<HALF> rows = weights;
-	uint32_t n = 0;
 
-	for (; n < weights.at.STAGES && weights.more(); n++, weights.step())
-		weights.bring_weights();
-	launch_wait();
-	for (; n > 0; n--, rows.step())
-		rows.bring_rows();
-#pragma unroll 1
-	for (; rows.more(); rows.step()) {
-		barrier_wait(rows.at.empty(), rows.at.parity ^ 1);
-		rows.bring_weights();
-		rows.bring_rows();
-	}
+	bring_all(weights, rows, weights.at.STAGES);
 }
 
 /* ---- who multiplies -------------------------------------------------------------------------- */

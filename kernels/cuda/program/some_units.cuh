@@ -136,22 +136,11 @@ struct some_bringer {
 __device__ inline void bring(const struct some_job &j, uint32_t base)
 {
 	struct some_bringer weights = {j, {base, 0, 0}, {}, 0, count_units(j)}, rows = weights;
-	uint32_t n = 0;
 
 	asm volatile("prefetch.tensormap [%0];" ::"l"(&j.rows) : "memory");
 	weights.begin(blockIdx.x);
 	rows.begin(blockIdx.x);
-	for (; n < j.n_stages && weights.more(); n++, weights.step())
-		weights.bring_weights();
-	launch_wait();
-	for (; n > 0; n--, rows.step())
-		rows.bring_rows();
-#pragma unroll 1
-	for (; rows.more(); rows.step()) {
-		barrier_wait(rows.at.empty(), rows.at.parity ^ 1);
-		rows.bring_weights();
-		rows.bring_rows();
-	}
+	bring_all(weights, rows, j.n_stages);
 }
 #endif
 
