@@ -22,7 +22,7 @@ NO_CODE = re.compile(
 	r"""^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*""", re.S | re.M)
 FUNCTION = re.compile(r"^([^\s;{}][^;{}]*)\n\{\n(.*?)\n\}$", re.S | re.M)
 CALL = re.compile(r"(?<![\w:])(\w+)[ \t]*(?:<[^;{}()]*>[ \t]*)?(?:\(|<<<)")
-READERS = ("proto/cli/", "proto/safetensors/")  # of options and files
+READERS = ("proto/cli/", "proto/safetensors/", "proto/clock.h")  # of options, files, time
 
 
 def read_rules(path):
@@ -75,7 +75,7 @@ class Layers:
 			return f"{a} may not use {b}" if b in self.may else None
 		if of_agent and b == "proto" and not used.startswith(READERS):
 			return ("coppice-agent may use coppice.h alone, "
-				"and what reads options and files")
+				"and what reads options, files and the clock")
 		(home, i), (other, j) = self.ordered(user), self.ordered(used)
 		if home is None or home != other:
 			return None

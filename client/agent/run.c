@@ -9,21 +9,15 @@
 
 #include "agent.h"
 #include "report.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <time.h>
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000ull + now.tv_nsec;
-}
-
 static void tell(struct agent *agent, const char *what, uint32_t stream, uint32_t done, uint32_t of)
 {
-	const uint64_t now = now_ns();
+	const uint64_t now = clock_now_ns();
 	if (!agent->options->progress || (now - agent->told_ns < 1000000000u && done < of))
 		return;
 	agent->told_ns = now;
@@ -41,14 +35,14 @@ static void go_on(struct agent *agent, uint32_t stream, uint32_t part)
 
 static int open_stream(struct agent *agent, struct stream *s, struct fault *fault)
 {
-	const uint64_t began_ns = now_ns();
+	const uint64_t began_ns = clock_now_ns();
 	int r = daemon_seq_open(agent->forward->daemon, s->prompt, s->n_prompt, &s->seq, fault);
 	if (r < 0)
 		return r;
 	s->n_cached = s->seq.match.cached;
 	r = daemon_seq_wait(agent->forward->daemon, &s->seq, fault);
 	s->n_waited = s->seq.match.cached - s->n_cached;
-	agent->wait_ns += now_ns() - began_ns;
+	agent->wait_ns += clock_now_ns() - began_ns;
 	return r;
 }
 
@@ -56,7 +50,7 @@ static int prefill(struct agent *agent, uint32_t index, struct fault *fault)
 {
 	struct stream *s = &agent->streams[index];
 	int r = open_stream(agent, s, fault);
-	const uint64_t began_ns = now_ns();
+	const uint64_t began_ns = clock_now_ns();
 	uint32_t at = s->n_cached + s->n_waited;
 	while (r == 0 && at < s->n_prompt) {
 		const uint32_t left = s->n_prompt - at, chunk = agent->options->chunk;
@@ -69,7 +63,7 @@ static int prefill(struct agent *agent, uint32_t index, struct fault *fault)
 	}
 	if (r == 0)
 		go_on(agent, index, 0);
-	agent->prefill_ns += now_ns() - began_ns;
+	agent->prefill_ns += clock_now_ns() - began_ns;
 	return r;
 }
 
@@ -92,7 +86,7 @@ static int decode_step(struct agent *agent, struct fault *fault)
 
 static int decode_all(struct agent *agent, struct fault *fault)
 {
-	const uint64_t began_ns = now_ns();
+	const uint64_t began_ns = clock_now_ns();
 	const uint32_t n_tokens = agent->options->n_tokens;
 	int r = 0;
 	for (uint32_t n = 1; n < n_tokens && r == 0; n++) {
@@ -101,7 +95,7 @@ static int decode_all(struct agent *agent, struct fault *fault)
 			go_on(agent, i, i);
 		tell(agent, "decode", 0, n + 1, n_tokens);
 	}
-	agent->decode_ns = now_ns() - began_ns;
+	agent->decode_ns = clock_now_ns() - began_ns;
 	return r;
 }
 

@@ -8,6 +8,7 @@
 #include "top.h"
 
 #include "top_view.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -120,10 +121,10 @@ static bool read_key(struct top *top, enum top_event *ret)
 /* Until the next look is due, or somebody asks for it, or for the end. */
 static enum top_event top_wait(struct top *top, uint64_t wait_ns)
 {
-	uint64_t until_ns = top_clock_ns() + wait_ns, now_ns;
+	uint64_t until_ns = clock_now_ns() + wait_ns, now_ns;
 	enum top_event event;
 
-	while ((now_ns = top_clock_ns()) < until_ns) {
+	while ((now_ns = clock_now_ns()) < until_ns) {
 		struct pollfd fds[2] = {{.fd = top->signal_fd, .events = POLLIN},
 					{.fd = top->listens ? STDIN_FILENO : -1, .events = POLLIN}};
 

@@ -11,6 +11,7 @@
 #include "status.h"
 #include "table.h"
 #include "text.h"
+#include "proto/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,19 +19,11 @@
 
 #define HEAD_LINES 6 /* above the first session, the titles of the table among them */
 
-uint64_t top_clock_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
-
 int top_look_read(struct ctl *ctl, struct top_look *ret)
 {
 	int r;
 
-	*ret = (struct top_look){.at_ns = top_clock_ns()};
+	*ret = (struct top_look){.at_ns = clock_now_ns()};
 	r = status_read(ctl, &ret->status);
 	return r < 0 ? r : sessions_read(ctl, &ret->sessions);
 }

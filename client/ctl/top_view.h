@@ -7,8 +7,6 @@
 #include "ctl.h"
 #include "listing.h"
 
-uint64_t top_clock_ns(void); /* of looks */
-
 /* What the daemon says of itself, and who is connected, at one time. */
 struct top_look {
 	Coppice__Reply *status; /* owned; NULL: an empty look */

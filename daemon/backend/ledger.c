@@ -4,7 +4,7 @@
  */
 #include "ledger.h"
 
-#include "daemon/base/clock.h"
+#include "proto/clock.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
  */
 #include "log_user.h"
 
-#include "clock.h"
+#include "proto/clock.h"
 #include "log.h"
 #include "uid.h"
 

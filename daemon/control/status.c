@@ -4,7 +4,7 @@
  * The scheduler fills them in one go, so that they fit together; what the loop alone knows is added
  * to the answer. A user is told of its own sessions: what others do is not to be seen in counters.
  */
-#include "daemon/base/clock.h"
+#include "proto/clock.h"
 #include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"

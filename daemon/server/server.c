@@ -6,7 +6,7 @@
  */
 #include "server.h"
 
-#include "daemon/base/clock.h"
+#include "proto/clock.h"
 #include "daemon/base/log.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/life.h"

@@ -8,7 +8,7 @@
  */
 #include "errands.h"
 
-#include "daemon/base/clock.h"
+#include "proto/clock.h"
 
 #include <stdlib.h>
 

@@ -8,7 +8,7 @@
  */
 #include "life.h"
 
-#include "daemon/base/clock.h"
+#include "proto/clock.h"
 #include "daemon/base/log.h"
 #include "daemon/base/log_user.h"
 #include "daemon/base/uid.h"

@@ -11,7 +11,7 @@
 
 #include "spawn.h"
 
-#include "daemon/base/clock.h"
+#include "proto/clock.h"
 #include "daemon/base/uid.h"
 
 #include "kvstore/base/reserve.h"

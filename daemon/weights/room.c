@@ -12,7 +12,7 @@
 #include "share.h"
 #include "table.h"
 
-#include "daemon/base/clock.h"
+#include "proto/clock.h"
 #include "daemon/base/log_user.h"
 #include "daemon/base/threads.h"
 #include "daemon/base/units.h"

@@ -260,7 +260,7 @@ static double run_once(struct run *r)
 				  .list = &r->list,
 				  .io = r->workload.io};
 	struct backend_batch batch = {&job, 1};
-	uint64_t start_ns = bench_now_ns(), id = 0, done = 0;
+	uint64_t start_ns = clock_now_ns(), id = 0, done = 0;
 
 	if (r->ops->submit(r->backend, &batch, &id) != 0)
 		return INFINITY;
@@ -268,7 +268,7 @@ static double run_once(struct run *r)
 		if (r->ops->completed(r->backend, &done) != 0)
 			return INFINITY;
 	}
-	return (double)(bench_now_ns() - start_ns) * 1e-9;
+	return (double)(clock_now_ns() - start_ns) * 1e-9;
 }
 
 /* Multiply-adds of a batch. */

@@ -114,10 +114,10 @@ static int run_planned(struct run *r, const struct plan_config *config, struct r
 	uint64_t start_ns;
 	int ret = plan_make(config, &r->on.workload.tree, &r->on.list);
 
-	start_ns = bench_now_ns();
+	start_ns = clock_now_ns();
 	if (!ret)
 		ret = plan_make(config, &r->on.workload.tree, &r->on.list);
-	x->plan_us = (double)(bench_now_ns() - start_ns) / 1e3;
+	x->plan_us = (double)(clock_now_ns() - start_ns) / 1e3;
 	r->bench->card.plan_id++;
 	if (!ret)
 		ret = card_run_once(&r->on, &first_us);
@@ -144,9 +144,9 @@ static int run_next(struct run *r, const struct plan_config *config, struct resu
 		else
 			workload_grow(&r->on.workload);
 		r->bench->card.plan_id++;
-		start_ns = bench_now_ns();
+		start_ns = clock_now_ns();
 		ret = plan_make(config, &r->on.workload.tree, &r->on.list);
-		next_us[i] = (double)(bench_now_ns() - start_ns) / 1e3;
+		next_us[i] = (double)(clock_now_ns() - start_ns) / 1e3;
 		if (!ret)
 			ret = card_run_once(&r->on, &submit_us);
 		next_us[i] += submit_us;

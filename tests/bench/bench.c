@@ -142,14 +142,6 @@ void bench_print(const char *bench, const char *name, const char *metric, double
 	fflush(stdout);
 }
 
-uint64_t bench_now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static int compare(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;

@@ -11,6 +11,7 @@
 #include "proto/cli/args.h"
 #include "proto/cli/must_check.h"
 #include "proto/cli/status.h"
+#include "proto/clock.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,7 +44,6 @@ uint32_t bench_reps(uint32_t fallback);
 void bench_print(const char *bench, const char *name, const char *metric, double value,
 		 const char *unit);
 
-uint64_t bench_now_ns(void);
 void bench_sort(double *values, uint32_t n);
 double bench_median(double *values, uint32_t n); /* sorts values; n > 0 */
 

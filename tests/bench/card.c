@@ -116,10 +116,10 @@ int card_run_once(struct card_run *r, double *ret_us)
 				  .io = r->workload.io,
 				  .plan_id = r->card->plan_id};
 	struct backend_batch batch = {&job, 1};
-	uint64_t id = 0, done = 0, start_ns = bench_now_ns();
+	uint64_t id = 0, done = 0, start_ns = clock_now_ns();
 	int ret = ops->submit(r->backend, &batch, &id);
 
-	*ret_us = (double)(bench_now_ns() - start_ns) / 1e3;
+	*ret_us = (double)(clock_now_ns() - start_ns) / 1e3;
 	while (!ret && done < id)
 		ret = ops->completed(r->backend, &done);
 	return ret;

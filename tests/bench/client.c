@@ -182,11 +182,11 @@ static void put_time(struct client *cl, double us)
 static void token_on_host(struct client *cl)
 {
 	for (uint32_t layer = 0; layer < cl->o->layers; layer++) {
-		uint64_t start_ns = bench_now_ns();
+		uint64_t start_ns = clock_now_ns();
 		uint64_t ticket = submit(cl, layer, cl->o->seqs, false);
 
 		check(coppice_wait(cl->lane, ticket, COPPICE_FOREVER), cl->c);
-		put_time(cl, (double)(bench_now_ns() - start_ns) / 1e3);
+		put_time(cl, (double)(clock_now_ns() - start_ns) / 1e3);
 	}
 }
 
@@ -196,7 +196,7 @@ static void token_on_stream(struct client *cl)
 {
 	size_t part = part_elements(cl, 1) * sizeof(uint16_t);
 	void *stream = app_stream_handle(cl->stream);
-	uint64_t start_ns = bench_now_ns(), ticket = 0;
+	uint64_t start_ns = clock_now_ns(), ticket = 0;
 	struct coppice_result result;
 
 	for (uint32_t layer = 0; layer < cl->o->layers; layer++) {
@@ -209,7 +209,7 @@ static void token_on_stream(struct client *cl)
 		check(coppice_wait_on_stream(cl->lane, ticket, stream), cl->c);
 	}
 	app_stream_wait(cl->stream);
-	put_time(cl, (double)(bench_now_ns() - start_ns) / 1e3 / cl->o->layers);
+	put_time(cl, (double)(clock_now_ns() - start_ns) / 1e3 / cl->o->layers);
 	check(coppice_wait(cl->lane, ticket, COPPICE_FOREVER), cl->c);
 	check(coppice_poll(cl->lane, ticket, &result), cl->c);
 	check(result.status, cl->c);

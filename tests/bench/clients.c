@@ -229,10 +229,10 @@ static void run(const struct bench_daemon *d)
 		errx(1, "out of memory");
 	crew_start(&crew, &options.each, options.clients, d->socket);
 	before = counts_now(d);
-	start_ns = bench_now_ns();
+	start_ns = clock_now_ns();
 	tail = crew_measure(&crew, us);
 	after = counts_now(d);
-	wall_s = (double)(bench_now_ns() - start_ns) / 1e9;
+	wall_s = (double)(clock_now_ns() - start_ns) / 1e9;
 	crew_end(&crew);
 	report(us, n, tail, wall_s, before, after);
 	free(us);

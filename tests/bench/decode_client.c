@@ -48,7 +48,7 @@ static void must(int r, const struct fault *fault)
 
 static double ms_since(uint64_t start_ns)
 {
-	return (double)(bench_now_ns() - start_ns) / 1e6;
+	return (double)(clock_now_ns() - start_ns) / 1e6;
 }
 
 /* ---- phases --------------------------------------------------------------------------------- */
@@ -107,7 +107,7 @@ static void open_by_daemon(struct client *cl, const struct daemon_place *place)
 
 	read_model(cl);
 	connect_by_daemon(cl, place);
-	start_ns = bench_now_ns();
+	start_ns = clock_now_ns();
 	load_by_daemon(cl);
 	cl->figures->weights_ms = ms_since(start_ns);
 	make_by_daemon(cl);
@@ -238,7 +238,7 @@ static void first_tokens(struct client *cl)
 static void note(struct client *cl, enum slow_kind kind, uint64_t begin_ns)
 {
 	slow_note(&cl->board->events[cl->number],
-		  &(struct slow_event){begin_ns, bench_now_ns(), kind, cl->number});
+		  &(struct slow_event){begin_ns, clock_now_ns(), kind, cl->number});
 }
 
 /* ---- turns ---------------------------------------------------------------------------------- */
@@ -286,7 +286,7 @@ static bool begin_anew(struct client *cl)
 /* One of each sequence; true: a turn's first one. */
 static bool token(struct client *cl)
 {
-	const uint64_t begin_ns = bench_now_ns();
+	const uint64_t begin_ns = clock_now_ns();
 	const bool anew = begin_anew(cl);
 	struct forward_part parts[DECODE_SEQS];
 	struct fault fault;
@@ -311,7 +311,7 @@ static void add_time(struct decode_times *times, uint64_t begin_ns)
 /* The same, timed. */
 static void take(struct client *cl, struct decode_times *times)
 {
-	const uint64_t begin_ns = bench_now_ns();
+	const uint64_t begin_ns = clock_now_ns();
 	const bool anew = token(cl);
 
 	add_time(anew ? &cl->figures->anew : times, begin_ns);
@@ -350,7 +350,7 @@ static void measure(struct client *cl, enum decode_phase phase, uint32_t most,
 static void measure_joined(struct client *cl)
 {
 	struct decode_times *times = &cl->figures->joined;
-	const uint64_t start_ns = bench_now_ns();
+	const uint64_t start_ns = clock_now_ns();
 
 	while (times->n < DECODE_TIMES && ms_since(start_ns) < 1e3 * cl->o->seconds)
 		take(cl, times);
@@ -365,7 +365,7 @@ static void compute_document(struct client *cl, uint32_t which)
 	for (uint32_t i = 0; i < cl->o->document; i++)
 		ids[i] = (ids[i] + which) % cl->o->model->n_vocab;
 
-	const uint64_t start_ns = bench_now_ns();
+	const uint64_t start_ns = clock_now_ns();
 
 	fill(cl, &seq, ids, cl->o->document, 0);
 	daemon_seq_close(&seq);
@@ -385,7 +385,7 @@ static void warm(struct client *cl)
 
 static void decode(struct client *cl)
 {
-	const uint64_t start_ns = bench_now_ns();
+	const uint64_t start_ns = clock_now_ns();
 
 	first_tokens(cl);
 	cl->figures->first_ms = ms_since(start_ns);
@@ -407,7 +407,7 @@ _Noreturn void decode_client_main(const struct decode_options *o, struct decode_
 			    .board = board,
 			    .figures = &board->of[number],
 			    .number = number};
-	const uint64_t start_ns = bench_now_ns();
+	const uint64_t start_ns = clock_now_ns();
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	open_all(&cl);
@@ -432,7 +432,7 @@ static double lap_ms(struct client *cl, enum slow_kind kind, uint64_t *since_ns)
 	const uint64_t before_ns = *since_ns;
 
 	note(cl, kind, before_ns);
-	*since_ns = bench_now_ns();
+	*since_ns = clock_now_ns();
 	return (double)(*since_ns - before_ns) / 1e6;
 }
 
@@ -444,7 +444,7 @@ static void open_joiner(struct client *cl, struct decode_joins *joins)
 	read_model(cl);
 	make_prompts(cl);
 	make_sampler(cl);
-	uint64_t at_ns = bench_now_ns();
+	uint64_t at_ns = clock_now_ns();
 
 	connect_by_daemon(cl, &place);
 	joins->connect_ms += lap_ms(cl, SLOW_SESSION, &at_ns);
@@ -461,11 +461,11 @@ static void open_joiner(struct client *cl, struct decode_joins *joins)
 static void join(struct client *cl)
 {
 	const struct decode_options *o = cl->o;
-	const uint64_t start_ns = bench_now_ns();
+	const uint64_t start_ns = clock_now_ns();
 	uint64_t at_ns;
 
 	open_joiner(cl, &cl->board->joins);
-	at_ns = bench_now_ns();
+	at_ns = clock_now_ns();
 	while (ms_since(start_ns) < o->stay_ms && !is_over(cl->board, DECODE_JOINED))
 		token(cl);
 	(void)lap_ms(cl, SLOW_STAYS, &at_ns);

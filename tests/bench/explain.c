@@ -40,14 +40,14 @@ static int time_tokens(const struct schedule *schedule, struct work_list *list, 
 {
 	struct schedule_growth growth = {0};
 	int r = schedule->tails ? schedule_growth_init(&growth, schedule) : -ESTALE;
-	uint64_t start_ns = bench_now_ns();
+	uint64_t start_ns = clock_now_ns();
 
 	for (uint32_t t = 0; t < NEXT_TOKENS && !r; t++) {
 		for (uint32_t i = 0; i < list->n_rows && !r; i++)
 			r = schedule_advance(&schedule->tails[i], ++list->rows[i].pos, 0, &growth);
 		schedule_growth_written(&growth);
 	}
-	*ret_us = (double)(bench_now_ns() - start_ns) / 1e3 / NEXT_TOKENS;
+	*ret_us = (double)(clock_now_ns() - start_ns) / 1e3 / NEXT_TOKENS;
 	schedule_growth_done(&growth);
 	return r;
 }

@@ -125,9 +125,9 @@ static void *probe_main(void *arg)
 	struct probe *p = arg;
 
 	pthread_barrier_wait(p->start);
-	p->start_ns = bench_now_ns();
+	p->start_ns = clock_now_ns();
 	p->run(p);
-	p->end_ns = bench_now_ns();
+	p->end_ns = clock_now_ns();
 	return NULL;
 }
 

@@ -186,13 +186,13 @@ static int run_once(struct gpus_run *run, uint64_t plan_id, struct submitted *re
 				  .io = run->workload.io,
 				  .plan_id = plan_id};
 	struct backend_batch batch = {&job, 1};
-	uint64_t start_ns = bench_now_ns(), id = 0, done = 0;
+	uint64_t start_ns = clock_now_ns(), id = 0, done = 0;
 	int r = backend_group.submit(run->backend, &batch, &id);
 
-	ret->submit_us = (double)(bench_now_ns() - start_ns) * 1e-3;
+	ret->submit_us = (double)(clock_now_ns() - start_ns) * 1e-3;
 	while (r == 0 && done < id)
 		r = backend_group.completed(run->backend, &done);
-	ret->end_us = (double)(bench_now_ns() - start_ns) * 1e-3;
+	ret->end_us = (double)(clock_now_ns() - start_ns) * 1e-3;
 	if (r)
 		fprintf(stderr, "coppice-bench: %s: %s: %s\n", run->spec->name, strerror(-r),
 			backend_group.fault(run->backend) ? backend_group.fault(run->backend) : "");

@@ -177,15 +177,15 @@ static void flood(const struct bench_daemon *d, int said)
 /* Each after a pause, as between steps. */
 static uint32_t nop_times(struct coppice *c, struct coppice_lane *lane, double *us)
 {
-	uint64_t end_ns = bench_now_ns() + options.seconds * UINT64_C(1000000000), ticket = 0;
+	uint64_t end_ns = clock_now_ns() + options.seconds * UINT64_C(1000000000), ticket = 0;
 	uint32_t n = 0;
 
-	while (n < TIMES_MAX && bench_now_ns() < end_ns) {
-		uint64_t start_ns = bench_now_ns();
+	while (n < TIMES_MAX && clock_now_ns() < end_ns) {
+		uint64_t start_ns = clock_now_ns();
 
 		must(coppice_nop(lane, &ticket), c);
 		must(coppice_wait(lane, ticket, COPPICE_FOREVER), c);
-		us[n++] = (double)(bench_now_ns() - start_ns) / 1e3;
+		us[n++] = (double)(clock_now_ns() - start_ns) / 1e3;
 		usleep(100);
 	}
 	bench_sort(us, n);
@@ -273,12 +273,12 @@ static struct had had_now(const struct bench_daemon *d)
 static double watch(const struct bench_daemon *d, double *ret_share)
 {
 	struct had from = had_now(d), to;
-	uint64_t start_ns = bench_now_ns();
+	uint64_t start_ns = clock_now_ns();
 
 	sleep(options.seconds);
 	to = had_now(d);
 	*ret_share = (to.one_ns - from.one_ns) / (to.all_ns - from.all_ns);
-	return (to.tokens - from.tokens) / ((double)(bench_now_ns() - start_ns) / 1e9);
+	return (to.tokens - from.tokens) / ((double)(clock_now_ns() - start_ns) / 1e9);
 }
 
 static void run_turns(const struct bench_daemon *d)

@@ -59,9 +59,9 @@ static void *bare_answer(void *arg)
 
 static void pause_ns(uint64_t ns)
 {
-	uint64_t until = bench_now_ns() + ns;
+	uint64_t until = clock_now_ns() + ns;
 
-	while (bench_now_ns() < until)
+	while (clock_now_ns() < until)
 		bench_relax();
 }
 
@@ -76,14 +76,14 @@ static double bare_round_trip(int answer_core, bool sleeps, uint32_t rounds)
 	for (uint32_t i = 1; i <= rounds; i++) {
 		if (sleeps)
 			pause_ns(PAUSE_NS);
-		uint64_t start = bench_now_ns();
+		uint64_t start = clock_now_ns();
 
 		atomic_store_explicit(&b.ask, i, memory_order_release);
 		if (sleeps)
 			syscall(SYS_futex, &b.ask, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 		while (atomic_load_explicit(&b.answer, memory_order_acquire) != i)
 			bench_relax();
-		ns[i - 1] = (double)(bench_now_ns() - start);
+		ns[i - 1] = (double)(clock_now_ns() - start);
 	}
 	pthread_join(thread, NULL);
 	double median = bench_median(ns, rounds);
@@ -116,13 +116,13 @@ static double nop_round_trip(struct coppice_lane *lane, bool asleep, uint32_t ro
 
 		if (asleep)
 			pause_ns(PAUSE_NS);
-		uint64_t start = bench_now_ns();
+		uint64_t start = clock_now_ns();
 
 		if (coppice_nop(lane, &ticket) < 0)
 			errx(1, "nop refused");
 		while (coppice_poll(lane, ticket, &result) == -EAGAIN)
 			bench_relax();
-		ns[i] = (double)(bench_now_ns() - start);
+		ns[i] = (double)(clock_now_ns() - start);
 	}
 	double median = bench_median(ns, rounds);
 

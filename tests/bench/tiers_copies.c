@@ -83,7 +83,7 @@ static int pump(struct copies *c, struct pace *p)
 	if (c->attention.n_done == before)
 		return r;
 	p->last = c->attention.n_done;
-	p->last_ns = bench_now_ns();
+	p->last_ns = clock_now_ns();
 	if (p->first_ns == 0) {
 		p->first = p->last;
 		p->first_ns = p->last_ns;
@@ -103,7 +103,7 @@ static double pace_of(const struct pace *p)
  * pace: attention is at work meanwhile; NULL: it is not. */
 static int measure(struct copies *c, uint64_t bytes, struct pace *pace, double ret_s[2])
 {
-	uint64_t n = c->bench.options->copy_bytes / bytes, start_ns = bench_now_ns();
+	uint64_t n = c->bench.options->copy_bytes / bytes, start_ns = clock_now_ns();
 	int r = 0;
 
 	ret_s[0] = ret_s[1] = 0;
@@ -119,7 +119,7 @@ static int measure(struct copies *c, uint64_t bytes, struct pace *pace, double r
 			way_go_on(c, i, bytes, n, pace ? UNDER_WAY_BESIDE : UNDER_WAY);
 			more = true;
 			if (c->ways[i].n_done == n)
-				ret_s[i] = (double)(bench_now_ns() - start_ns) / 1e9;
+				ret_s[i] = (double)(clock_now_ns() - start_ns) / 1e9;
 		}
 		if (pace)
 			r = pump(c, pace);
@@ -130,10 +130,10 @@ static int measure(struct copies *c, uint64_t bytes, struct pace *pace, double r
 /* For so long, and until two batches have ended. */
 static int attention_alone(struct copies *c, struct pace *pace)
 {
-	uint64_t start_ns = bench_now_ns();
+	uint64_t start_ns = clock_now_ns();
 	int r = 0;
 
-	while (!r && (bench_now_ns() - start_ns < ALONE_NS || pace->last == pace->first))
+	while (!r && (clock_now_ns() - start_ns < ALONE_NS || pace->last == pace->first))
 		r = pump(c, pace);
 	return r;
 }

@@ -183,7 +183,7 @@ static struct store_open prompt_of(const struct document *d)
 /* The token behind the document, which joins nothing yet. */
 static int step(struct document *d, struct store_seq *q)
 {
-	int r = store_seq_extend(q, d->tokens + d->n_tokens, 1, false, bench_now_ns());
+	int r = store_seq_extend(q, d->tokens + d->n_tokens, 1, false, clock_now_ns());
 
 	return r ? r : tiers_step_run(&d->step, q);
 }
@@ -195,39 +195,39 @@ static int fill(struct document *d)
 	struct store_open open = prompt_of(d);
 	struct store_match match;
 	struct store_seq *q;
-	int r = store_seq_open(d->store, &open, bench_now_ns(), &q, &match);
+	int r = store_seq_open(d->store, &open, clock_now_ns(), &q, &match);
 
 	for (uint32_t at = 0; at < d->n_tokens && !r; at += CHUNK) {
 		uint32_t n = d->n_tokens - at < CHUNK ? d->n_tokens - at : CHUNK;
-		r = store_seq_extend(q, d->tokens + at, n, false, bench_now_ns());
+		r = store_seq_extend(q, d->tokens + at, n, false, clock_now_ns());
 		if (!r)
-			r = store_seq_publish(q, bench_now_ns());
+			r = store_seq_publish(q, clock_now_ns());
 	}
 	if (!r)
 		r = step(d, q);
-	store_seq_close(q, bench_now_ns());
+	store_seq_close(q, clock_now_ns());
 	return r;
 }
 
 static void settle(struct document *d)
 {
-	while (store_tiers_poll(d->store, bench_now_ns()))
+	while (store_tiers_poll(d->store, clock_now_ns()))
 		continue;
 }
 
 /* Seconds until all of it has left the device. */
 static double spill(struct document *d)
 {
-	uint64_t start_ns = bench_now_ns();
+	uint64_t start_ns = clock_now_ns();
 	struct store_stats stats;
 
 	do {
 		store_evict(d->store, NULL, UINT32_MAX, DEPTH);
-		store_tiers_poll(d->store, bench_now_ns());
+		store_tiers_poll(d->store, clock_now_ns());
 		store_stats(d->store, &stats);
 	} while (stats.n_pages > 0);
 	settle(d);
-	return (double)(bench_now_ns() - start_ns) / 1e9;
+	return (double)(clock_now_ns() - start_ns) / 1e9;
 }
 
 /* Seconds from the match: until all is there; until the first step on it has ended. */
@@ -237,25 +237,25 @@ struct arrival {
 
 static int fetch(struct document *d, struct arrival *ret)
 {
-	uint64_t start_ns = bench_now_ns();
+	uint64_t start_ns = clock_now_ns();
 	struct store_open open = prompt_of(d);
 	struct store_match match;
 	struct store_seq *q;
 	int r = store_seq_open(d->store, &open, start_ns, &q, &match);
 
 	for (uint64_t epoch = store_epoch(d->store); !r && match.pending > 0;) {
-		store_tiers_poll(d->store, bench_now_ns());
+		store_tiers_poll(d->store, clock_now_ns());
 		if (store_epoch(d->store) != epoch)
-			r = store_seq_rematch(q, bench_now_ns(), &match);
+			r = store_seq_rematch(q, clock_now_ns(), &match);
 		epoch = store_epoch(d->store);
 	}
-	ret->ready_s = (double)(bench_now_ns() - start_ns) / 1e9;
+	ret->ready_s = (double)(clock_now_ns() - start_ns) / 1e9;
 	if (!r && match.cached != d->n_tokens)
 		r = -ENODATA;
 	if (!r)
 		r = step(d, q);
-	ret->first_step_s = (double)(bench_now_ns() - start_ns) / 1e9;
-	store_seq_close(q, bench_now_ns());
+	ret->first_step_s = (double)(clock_now_ns() - start_ns) / 1e9;
+	store_seq_close(q, clock_now_ns());
 	return r;
 }
 
@@ -273,11 +273,11 @@ static int chunk_once(struct tiers_attention *a, double *ret_s)
 	int r = 0;
 
 	for (uint32_t i = 0; i < 2 && !r; i++) {
-		uint64_t start_ns = bench_now_ns();
+		uint64_t start_ns = clock_now_ns();
 		r = b->ops->submit(b->backend, &(struct backend_batch){&job, 1}, &a->n_asked);
 		if (!r)
 			r = tiers_attention_settle(a);
-		*ret_s = (double)(bench_now_ns() - start_ns) / 1e9;
+		*ret_s = (double)(clock_now_ns() - start_ns) / 1e9;
 	}
 	return r;
 }
@@ -285,14 +285,14 @@ static int chunk_once(struct tiers_attention *a, double *ret_s)
 /* So many nanoseconds of batches, one behind the other. */
 static int chunk_over_and_over(struct tiers_attention *a, uint64_t ns, double *ret_s)
 {
-	uint64_t start_ns = bench_now_ns(), first = a->n_done;
+	uint64_t start_ns = clock_now_ns(), first = a->n_done;
 	int r = 0;
 
-	while (!r && bench_now_ns() - start_ns < ns)
+	while (!r && clock_now_ns() - start_ns < ns)
 		r = tiers_attention_pump(a);
 	if (!r)
 		r = tiers_attention_settle(a);
-	*ret_s = (double)(bench_now_ns() - start_ns) / 1e9 / (double)(a->n_done - first);
+	*ret_s = (double)(clock_now_ns() - start_ns) / 1e9 / (double)(a->n_done - first);
 	return r;
 }
 

@@ -98,14 +98,14 @@ static int plain(const struct file *f, const char *path, bool write, uint32_t bl
 		open(path, (write ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY) | O_DIRECT | O_CLOEXEC,
 		     0600);
 	int r = fd < 0 ? -EIO : 0;
-	uint64_t start_ns = bench_now_ns();
+	uint64_t start_ns = clock_now_ns();
 
 	for (uint64_t at = from; at < to && !r; at += block_bytes) {
 		ssize_t n = write ? pwrite(fd, f->memory, block_bytes, (off_t)at)
 				  : pread(fd, f->memory, block_bytes, (off_t)at);
 		r = n == block_bytes ? 0 : -EIO;
 	}
-	*ret_s = (double)(bench_now_ns() - start_ns) / 1e9;
+	*ret_s = (double)(clock_now_ns() - start_ns) / 1e9;
 	if (fd >= 0)
 		close(fd);
 	return r;
@@ -151,10 +151,10 @@ static int prepare(struct file *f, const char *path)
 
 static int timed(struct file *f, bool write, uint32_t first, uint32_t end, double *ret_s)
 {
-	uint64_t start_ns = bench_now_ns();
+	uint64_t start_ns = clock_now_ns();
 	int r = stream(f, write, first, end);
 
-	*ret_s = (double)(bench_now_ns() - start_ns) / 1e9;
+	*ret_s = (double)(clock_now_ns() - start_ns) / 1e9;
 	return r;
 }
 

@@ -8,6 +8,7 @@
  * failure is api_failure_test's.
  */
 #include "api_fixture.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <math.h>
@@ -412,14 +413,6 @@ static void wrong_models_are_refused_by_name(void **state)
 
 /* ---- the daemon's death --------------------------------------------------------------------- */
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
-
 static uint64_t died_ns;
 
 /* After some round trips, so that the wait has mostly begun; harness_stop returns when the kernel
@@ -431,7 +424,7 @@ static void *kill_the_daemon(void *arg)
 	for (int i = 0; i < 50; i++)
 		(void)counts_of(f);
 	harness_stop(f->h, SIGKILL);
-	died_ns = now_ns();
+	died_ns = clock_now_ns();
 	return NULL;
 }
 
@@ -449,7 +442,7 @@ static uint64_t wait_beyond_death(struct fixture *f)
 	assert_int_equal(match.pending, 99);
 	assert_int_equal(pthread_create(&killer, NULL, kill_the_daemon, f), 0);
 	assert_int_equal(coppice_seq_wait(second, COPPICE_FOREVER, &match), -ECONNRESET);
-	end_ns = now_ns();
+	end_ns = clock_now_ns();
 	pthread_join(killer, NULL);
 	assert_explained(f->c, "daemon is gone");
 	assert_int_equal(coppice_seq_open(f->lane, f->model, f->ids, 1, 0, &first, &match),

@@ -13,6 +13,7 @@
 #include "attack_tokens.h"
 #include "attack_watch.h"
 #include "honest.h"
+#include "proto/clock.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -83,35 +84,27 @@ static struct watch *times;
 
 /* ---- the honest client ---- */
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static uint64_t control_ns(struct client *c)
 {
 	Coppice__Status status = COPPICE__STATUS__INIT;
-	uint64_t start = now_ns();
+	uint64_t start = clock_now_ns();
 
 	assert_int_equal(client_verb(c, status, &status)->code, 0);
-	return now_ns() - start;
+	return clock_now_ns() - start;
 }
 
 static void watched_step(struct honest *honest)
 {
-	uint64_t start = now_ns();
+	uint64_t start = clock_now_ns();
 
 	honest_step(honest);
 	if (times)
-		watch_add(times, WATCH_STEPS, now_ns() - start);
+		watch_add(times, WATCH_STEPS, clock_now_ns() - start);
 }
 
 static struct figures window(struct honest *honest, struct client *c)
 {
-	uint64_t end = now_ns() + WINDOW_NS, took;
+	uint64_t end = clock_now_ns() + WINDOW_NS, took;
 	struct figures f = {0};
 
 	honest->longest_ns = 0;
@@ -122,7 +115,7 @@ static struct figures window(struct honest *honest, struct client *c)
 		if (times)
 			watch_add(times, WATCH_CONTROL, took);
 		f.control_ns = took > f.control_ns ? took : f.control_ns;
-	} while (now_ns() < end);
+	} while (clock_now_ns() < end);
 	f.step_ns = honest->longest_ns;
 	return f;
 }
@@ -207,12 +200,12 @@ static struct figures measure(struct attack_fixture *a)
 /* Root joins, asks and leaves, as coppicectl does. */
 static uint64_t join_once_ns(const struct harness *h)
 {
-	uint64_t start = now_ns();
+	uint64_t start = clock_now_ns();
 	struct client c = client_open(h);
 
 	(void)control_ns(&c);
 	client_close(&c);
-	return now_ns() - start;
+	return clock_now_ns() - start;
 }
 
 /* One of some times soon. */
@@ -384,7 +377,7 @@ static double mib_beyond(const struct attack_fixture *a)
 
 static void watch_for_a_while(struct attack_fixture *a, struct watched *f)
 {
-	uint64_t end = now_ns() + (uint64_t)(watch_seconds() * 1e9);
+	uint64_t end = clock_now_ns() + (uint64_t)(watch_seconds() * 1e9);
 
 	watch_place(WATCH_VICTIMS);
 	watch_begin(times);
@@ -392,7 +385,7 @@ static void watch_for_a_while(struct attack_fixture *a, struct watched *f)
 		watch_add(times, WATCH_JOINS, join_once_ns(a->h));
 		f->most_mib = fmax(f->most_mib, mib_beyond(a));
 		sleep_ms(JOIN_PAUSE_MS);
-	} while (now_ns() < end);
+	} while (clock_now_ns() < end);
 	watch_end(times, f);
 	watch_place(WATCH_OTHERS);
 }
@@ -406,9 +399,9 @@ static struct watched watch_beside(struct attack_fixture *a, const struct attack
 	others_start(a, attack, others);
 	watch_for_a_while(a, &f);
 	others_end(a, attack, others);
-	end = now_ns();
+	end = clock_now_ns();
 	assert_as_before(a);
-	f.settled_ms = (double)(now_ns() - end) / 1e6;
+	f.settled_ms = (double)(clock_now_ns() - end) / 1e6;
 	f.left_mib = mib_beyond(a);
 	return f;
 }

@@ -6,6 +6,7 @@
 
 #include "attack_fixture.h"
 #include "decode_fixture.h"
+#include "proto/clock.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,14 +16,6 @@
 #define TOKENS 40u
 
 struct decode_service service; /* the fixture's: the daemon is the harness's */
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
 
 /* One token, as it was the first time. */
 static void compute_token(struct decode_client *client, struct coppice_seq *seq, uint32_t i,
@@ -41,10 +34,10 @@ static void write_text(struct decode_client *client, struct watch *w, bool first
 	struct coppice_seq *seq = decode_anew(client, service.ids, PROMPT);
 
 	for (uint32_t i = 0; i < TOKENS; i++) {
-		uint64_t start = now_ns();
+		uint64_t start = clock_now_ns();
 
 		compute_token(client, seq, i, first);
-		watch_add(w, WATCH_TOKENS, now_ns() - start);
+		watch_add(w, WATCH_TOKENS, clock_now_ns() - start);
 	}
 	coppice_seq_close(seq);
 }

@@ -5,6 +5,7 @@
 #include "attack_watch.h"
 
 #include "control_harness.h"
+#include "proto/clock.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -46,19 +47,11 @@ double watch_seconds(void)
 	return seconds ? strtod(seconds, NULL) : 0;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
-
 /* ---- the watchdog ---- */
 
 static void note_feeding(struct watch *w)
 {
-	uint64_t now = now_ns(), silence = now - w->fed_ns;
+	uint64_t now = clock_now_ns(), silence = now - w->fed_ns;
 
 	if (silence > w->silence_ns)
 		w->silence_ns = silence;
@@ -89,7 +82,7 @@ static void listen_for_watchdog(struct watch *w)
 	assert_int_equal(bind(w->notify_fd, (const struct sockaddr *)&name,
 			      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)n)),
 			 0);
-	w->fed_ns = now_ns();
+	w->fed_ns = clock_now_ns();
 	assert_int_equal(pthread_create(&w->hearer, NULL, hear, w), 0);
 }
 
@@ -214,7 +207,7 @@ static void take_kind(struct watch *w, enum watch_kind kind, struct watch_times 
 
 void watch_end(struct watch *w, struct watched *ret)
 {
-	uint64_t silence = now_ns() - w->fed_ns;
+	uint64_t silence = clock_now_ns() - w->fed_ns;
 
 	for (int i = 0; i < WATCH_KINDS; i++)
 		take_kind(w, (enum watch_kind)i, &ret->times[i]);

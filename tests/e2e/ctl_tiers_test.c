@@ -3,6 +3,7 @@
  * and what came from where.
  */
 #include "ctl_ask.h"
+#include "proto/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,14 +120,6 @@ static json_int_t assert_host(struct ctl_fixture *f, int used, int hits, int in,
 	return waited_ns;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 static void test_what_lies_in_host_memory_is_shown_and_counted(void **state)
 {
 	struct ctl_fixture *f = *state;
@@ -142,11 +135,11 @@ static void test_what_lies_in_host_memory_is_shown_and_counted(void **state)
 	assert_in_host(f, 'w', 1, 1);
 	assert_int_equal(assert_host(f, 5, 0, 5, 0), 0);
 
-	begin_ns = now_ns();
+	begin_ns = clock_now_ns();
 	assert_int_equal(ctl_fixture_reopen(f, 0), strlen(CTL_TRUNK CTL_FIRST) - 1);
 	await_copies(f);
 	waited_ns = assert_host(f, 1, 4, 5, 4);
-	assert_in_range(waited_ns, 1, now_ns() - begin_ns);
+	assert_in_range(waited_ns, 1, clock_now_ns() - begin_ns);
 	assert_in_host(f, 'w', 1, 1);
 	assert_in_host(f, 'I', 2, 0);
 	assert_in_host(f, 'G', 2, 0);

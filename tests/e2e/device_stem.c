@@ -9,6 +9,7 @@
 
 #include "device_client.h"
 #include "device_memory.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -117,14 +118,6 @@ static void check_statuses(struct stem *s, uint64_t last)
 		check_ticket(s, last - layer);
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
-
 /* One token for each launch of the graph; every 10th is computed again. */
 static void replay_token(struct stem *s, struct coppice_capture *capture, void *replay)
 {
@@ -132,10 +125,10 @@ static void replay_token(struct stem *s, struct coppice_capture *capture, void *
 
 	extend(s, 1);
 	CHECK(coppice_capture_submit(capture, NULL, &last) == 0, "%s", coppice_explain(s->c));
-	begin_ns = now_ns();
+	begin_ns = clock_now_ns();
 	CHECK(s->gpu.graph_launch(replay, s->stream) == 0);
 	CHECK(s->gpu.stream_await(s->stream) == 0);
-	s->layer_ns[s->n_tokens] = (now_ns() - begin_ns) / LAYERS;
+	s->layer_ns[s->n_tokens] = (clock_now_ns() - begin_ns) / LAYERS;
 	check_statuses(s, last);
 	for (uint32_t layer = 0; layer < LAYERS && s->n_tokens % 10 == 0; layer++)
 		check_row(&s->host[layer], layer, 0, s->n_tokens);
@@ -376,9 +369,9 @@ static int role_sleeper(const char *socket, char **args)
 	CHECK(coppice_step_on_stream(s.lane, &step, s.stream, &ticket) == 0, "%s",
 	      coppice_explain(s.c));
 	say_go();
-	begin_ns = now_ns();
+	begin_ns = clock_now_ns();
 	CHECK(coppice_wait(s.lane, ticket, PATIENCE_NS) == -ECONNRESET, "%s", coppice_explain(s.c));
-	CHECK(now_ns() - begin_ns < PATIENCE_NS / 2);
+	CHECK(clock_now_ns() - begin_ns < PATIENCE_NS / 2);
 	CHECK(coppice_seq_extend(s.seq, &(uint32_t){1}, 1, NULL) == -ECONNRESET);
 	gate = 1;
 	CHECK(s.gpu.stream_await(s.stream) == 0);

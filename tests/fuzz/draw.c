@@ -1,18 +1,11 @@
 /* draw.c - see draw.h. */
 #include "draw.h"
+#include "proto/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-static uint64_t monotonic_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
 
 void draw_init(struct draw *d, double seconds)
 {
@@ -24,12 +17,12 @@ void draw_init(struct draw *d, double seconds)
 	printf("COPPICE_SEED=%llu, at most %g s\n", (unsigned long long)start, seconds);
 	fflush(stdout);
 	d->state = start * UINT64_C(0x9e3779b97f4a7c15) | 1;
-	d->end_ns = monotonic_ns() + (uint64_t)(seconds * 1e9);
+	d->end_ns = clock_now_ns() + (uint64_t)(seconds * 1e9);
 }
 
 bool draw_goes_on(const struct draw *d)
 {
-	return monotonic_ns() < d->end_ns;
+	return clock_now_ns() < d->end_ns;
 }
 
 uint64_t draw_bits(struct draw *d)

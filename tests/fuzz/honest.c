@@ -3,6 +3,7 @@
 #include "honest.h"
 
 #include "../e2e/element.h"
+#include "proto/clock.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -18,14 +19,6 @@
 
 #define MAX_TOKENS 300
 #define PATIENCE_NS UINT64_C(20000000000)
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
 
 static uint64_t mix(uint64_t hash, uint32_t id)
 {
@@ -122,7 +115,7 @@ void honest_start(struct honest *h, const char *socket, uint32_t family)
 
 void honest_step(struct honest *h)
 {
-	uint64_t start = now_ns(), took;
+	uint64_t start = clock_now_ns(), took;
 
 	if (h->n == MAX_TOKENS) {
 		coppice_seq_close(h->seq);
@@ -131,19 +124,19 @@ void honest_step(struct honest *h)
 	} else {
 		compute_token(h, id_at(h, h->n));
 	}
-	took = now_ns() - start;
+	took = clock_now_ns() - start;
 	h->longest_ns = took > h->longest_ns ? took : h->longest_ns;
 	h->n_steps++;
 }
 
 uint64_t honest_run(struct honest *h, unsigned ms)
 {
-	uint64_t end = now_ns() + ms * UINT64_C(1000000);
+	uint64_t end = clock_now_ns() + ms * UINT64_C(1000000);
 
 	h->longest_ns = 0;
 	do
 		honest_step(h);
-	while (now_ns() < end);
+	while (clock_now_ns() < end);
 	return h->longest_ns;
 }
 

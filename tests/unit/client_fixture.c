@@ -22,14 +22,6 @@
 
 const char *client_daemon;
 
-uint64_t client_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
-}
-
 void daemon_start(struct fixture *f)
 {
 	f->daemon = fork();

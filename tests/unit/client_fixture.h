@@ -6,6 +6,7 @@
 #define COPPICE_TESTS_CLIENT_FIXTURE_H
 
 #include "coppice.h"
+#include "proto/clock.h"
 
 #include <sys/types.h>
 
@@ -42,6 +43,5 @@ struct coppice_seq *client_open_seq(struct fixture *f, struct coppice_lane *lane
 /* Rows of n_new tokens at the arena's start. */
 struct coppice_step_seq client_part_of(struct fixture *f, struct coppice_seq *seq, uint32_t n_new);
 void assert_explained(struct fixture *f, const char *part);
-uint64_t client_now_ns(void);
 
 #endif

@@ -3,6 +3,7 @@
  */
 #include "coppice.h"
 #include "proto/channel.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -45,22 +46,14 @@ static int teardown(void **state)
 	return 0;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 static void assert_gives_up(const char *path)
 {
-	uint64_t begun_ns = now_ns();
+	uint64_t begun_ns = clock_now_ns();
 	struct coppice *c;
 
 	assert_int_equal(coppice_connect_timeout(&c, path, LIMIT_NS), -ETIMEDOUT);
 	assert_null(c);
-	assert_true(now_ns() - begun_ns >= LIMIT_NS);
+	assert_true(clock_now_ns() - begun_ns >= LIMIT_NS);
 	assert_non_null(strstr(coppice_explain(NULL), "answer"));
 }
 

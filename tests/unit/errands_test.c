@@ -2,6 +2,7 @@
 #include "daemon/session/errands.h"
 
 #include "loop_fixture.h"
+#include "proto/clock.h"
 
 #include <poll.h>
 #include <setjmp.h>
@@ -35,11 +36,11 @@ struct fixture {
 static void on_task(struct errand *errand)
 {
 	struct task *task = errand->of;
-	uint64_t end_ns = loop_now_ns() + task->takes_ns;
+	uint64_t end_ns = clock_now_ns() + task->takes_ns;
 
 	assert_false(errand->waits);
 	task->served = ++task->f->n_served;
-	while (loop_now_ns() < end_ns)
+	while (clock_now_ns() < end_ns)
 		continue;
 	if (task->user)
 		errand_add(task->user, errand);

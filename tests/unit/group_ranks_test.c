@@ -13,6 +13,7 @@
 #include "kernels/group/group.h"
 #include "kernels/group/ranks.h"
 #include "world.h"
+#include "kernels/clock.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -292,14 +293,6 @@ static uint32_t short_ms(void)
 	return ranks.module ? GPU_SHORT_MS : SHORT_MS;
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 static int wait_in(struct life *l, bool first, const char *says)
 {
 	struct backend *b = NULL;
@@ -309,10 +302,10 @@ static int wait_in(struct life *l, bool first, const char *says)
 
 	if (open_group(l, 2 * MIB * ranks.n, &b, error, sizeof(error)) != 0)
 		return complain(l, error);
-	begin = now_ms();
+	begin = clock_ms();
 	r = run_one(l, b, first, says);
 	backend_group.close(b);
-	if (now_ms() - begin > 12 * short_ms())
+	if (clock_ms() - begin > 12 * short_ms())
 		return complain(l, "it took too long");
 	return r;
 }
@@ -378,7 +371,7 @@ static int live_and_die(struct life *l, struct oracle_random random)
 /* By NCCL they never meet, by sockets they find it out when they first exchange. */
 static int live_without_it(struct life *l, struct oracle_random random)
 {
-	uint64_t begin = now_ms();
+	uint64_t begin = clock_ms();
 	struct backend *b = NULL;
 	char error[256] = "";
 	int r;
@@ -390,7 +383,7 @@ static int live_without_it(struct life *l, struct oracle_random random)
 	else
 		r = r ? complain(l, error) : run_one(l, b, false, "exchange: ");
 	backend_group.close(b);
-	if (now_ms() - begin > DEATH_MS)
+	if (clock_ms() - begin > DEATH_MS)
 		return complain(l, "it took too long");
 	return r;
 }

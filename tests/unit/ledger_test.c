@@ -5,7 +5,7 @@
 #include "sched_harness.h"
 #include "weights_fixture.h"
 
-#include "daemon/base/clock.h"
+#include "proto/clock.h"
 #include "daemon/program/held_program.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
  */
 #include "weights_fixture.h"
 
-#include "daemon/base/clock.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <pthread.h>

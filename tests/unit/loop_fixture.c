@@ -95,14 +95,6 @@ void loop_run_out(struct context *context)
 	assert_int_equal(loop_run(context->loop), 0);
 }
 
-uint64_t loop_now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 int loop_listener(struct sockaddr_un *ret_name, socklen_t *ret_bytes)
 {
 	struct sockaddr_un name = {.sun_family = AF_UNIX};

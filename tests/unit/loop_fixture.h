@@ -6,6 +6,7 @@
 #define COPPICE_TESTS_LOOP_FIXTURE_H
 
 #include "daemon/loop/loop_new.h"
+#include "proto/clock.h"
 
 #include <sys/un.h>
 
@@ -37,7 +38,6 @@ struct probe loop_probe(struct context *context, unsigned stop_after);
 /* Ready to be started. */
 struct loop_op *loop_probe_op(struct probe *probe);
 void loop_run_out(struct context *context);
-uint64_t loop_now_ns(void);
 /* A listening socket under an abstract name that the kernel chooses, and one connected to it. */
 int loop_listener(struct sockaddr_un *ret_name, socklen_t *ret_bytes);
 int loop_dial(const struct sockaddr_un *name, socklen_t bytes);

@@ -3,7 +3,7 @@
  * meanwhile. What is asserted are parts of the time that the long step takes, so that it holds on
  * slow and crowded machines too.
  */
-#include "daemon/base/clock.h"
+#include "proto/clock.h"
 #include "sched_fixture.h"
 
 #include <setjmp.h>

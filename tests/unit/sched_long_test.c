@@ -2,7 +2,7 @@
  * module of the backend, else it is the CPU's. */
 #include "documents.h"
 
-#include "daemon/base/clock.h"
+#include "proto/clock.h"
 #include "daemon/sched/sched_impl.h"
 
 #include <errno.h>

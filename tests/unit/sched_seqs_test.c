@@ -2,7 +2,7 @@
  * and who waits for it; what is not shared. */
 #include "sched_fixture.h"
 
-#include "daemon/base/clock.h"
+#include "proto/clock.h"
 #include "daemon/control/lanes.h"
 #include "daemon/control/pins.h"
 #include "daemon/control/seqs.h"

@@ -1,5 +1,5 @@
 /* session_test.c - who waits for a connection that says nothing, and how much one session asks. */
-#include "daemon/base/clock.h"
+#include "proto/clock.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/life.h"
 

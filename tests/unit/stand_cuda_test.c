@@ -9,6 +9,7 @@
 #include "device_ops.h"
 #include "kernels/cuda/module/module.h"
 #include "probe.h"
+#include "proto/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,14 +41,6 @@ struct decode {
 
 static const struct backend_ops *cuda;
 static uint32_t n_steps = 6000;
-
-static uint64_t clock_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 static void decode_init(struct decode *d, struct oracle_random *random)
 {
@@ -101,7 +94,7 @@ static void decode_await(struct decode *d, uint64_t id)
 {
 	while (d->done < id)
 		assert_int_equal(cuda->completed(d->p.w.backend, &d->done), 0);
-	d->done_ns = clock_ns();
+	d->done_ns = clock_now_ns();
 }
 
 static void assert_decoded(const struct decode_lane *lane)
@@ -113,10 +106,10 @@ static void assert_decoded(const struct decode_lane *lane)
 /* The word is written beside the end of the batch, whichever is seen first. */
 static void assert_told(const struct decode *d, const struct decode_lane *lane)
 {
-	uint64_t limit_ns = clock_ns() + PATIENCE_NS;
+	uint64_t limit_ns = clock_now_ns() + PATIENCE_NS;
 
 	while (__atomic_load_n(lane->told, __ATOMIC_ACQUIRE) != d->n_told)
-		assert_true(clock_ns() < limit_ns);
+		assert_true(clock_now_ns() < limit_ns);
 }
 
 /* Several layers one behind the other, then waits for all. */
@@ -136,7 +129,7 @@ static void decode_some(struct decode *d, uint32_t n)
 
 static void pause_until(uint64_t ns)
 {
-	while (clock_ns() < ns)
+	while (clock_now_ns() < ns)
 		;
 }
 

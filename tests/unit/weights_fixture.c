@@ -1,7 +1,7 @@
 /* weights_fixture.c - a backend of malloc, and files in a folder under /tmp. */
 #include "weights_fixture.h"
 
-#include "daemon/base/clock.h"
+#include "proto/clock.h"
 #include "daemon/base/log.h"
 
 #include <errno.h>

@@ -1,28 +1,13 @@
-/* clock.h - CLOCK_MONOTONIC in nanoseconds; a duration of COPPICE_FOREVER makes the deadline
- * COPPICE_FOREVER. */
+/* clock.h - deadlines: a duration of COPPICE_FOREVER makes the deadline COPPICE_FOREVER. */
 #ifndef COPPICE_CLIENT_CLOCK_H
 #define COPPICE_CLIENT_CLOCK_H
 
 #include "client/coppice.h"
-
-#include <time.h>
+#include "proto/clock.h"
 
 #define NS_PER_S UINT64_C(1000000000)
 #define NS_PER_MS UINT64_C(1000000)
 #define NS_PER_US UINT64_C(1000)
-
-static inline uint64_t clock_read_ns(clockid_t id)
-{
-	struct timespec ts;
-
-	clock_gettime(id, &ts);
-	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
-}
-
-static inline uint64_t clock_now_ns(void)
-{
-	return clock_read_ns(CLOCK_MONOTONIC);
-}
 
 /* A few nanoseconds to read, a few milliseconds coarse. */
 static inline uint64_t clock_coarse_ns(void)

@@ -5,30 +5,23 @@
  * back to it now and then.
  */
 #include "blocking.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <time.h>
 
 #define SLICE_NS UINT64_C(200000000)
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
 static uint64_t deadline_of(uint64_t timeout_ns)
 {
-	uint64_t now = now_ns();
+	uint64_t now = clock_now_ns();
 
 	return timeout_ns > COPPICE_FOREVER - now ? COPPICE_FOREVER : now + timeout_ns;
 }
 
 static uint64_t slice_of(uint64_t deadline_ns)
 {
-	uint64_t now = now_ns();
+	uint64_t now = clock_now_ns();
 
 	if (now >= deadline_ns)
 		return 0;

@@ -9,7 +9,7 @@
 #define COPPICED_CORE_H
 
 #include "daemon/backend/ledger.h"
-#include "daemon/base/clock.h"
+#include "proto/clock.h"
 #include "handles.h"
 #include "lane.h"
 #include "requests.h"
