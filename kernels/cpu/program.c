@@ -21,11 +21,38 @@
 #define NEARLY_ALL 0.9999 /* of a run that has not ended, whatever was rounded */
 #define MAX_ROWS 1024u /* more would be no faster, and others' steps would wait longer */
 
+/* The program's; or of those that are nobody's, or were used long ago. */
+static struct run_attend *attend_of(struct backend *b, const struct backend_program *program)
+{
+	struct run_attend *least = &b->run_attends[0];
+
+	for (uint32_t i = 0; i < BACKEND_PROGRAMS_AT_ONCE; i++) {
+		struct run_attend *attend = &b->run_attends[i];
+
+		if (attend->of == program)
+			return attend;
+		if (attend->used < least->used)
+			least = attend;
+	}
+	return least;
+}
+
+/* Its rows are not under way any more. */
+static void leave_attend(struct backend *b, const struct backend_program *program)
+{
+	struct run_attend *attend = attend_of(b, program);
+
+	if (attend->of != program)
+		return;
+	attend->of = NULL;
+	attend->used = 0;
+}
+
 static void cpu_program_free(struct backend *b, struct backend_program *program)
 {
-	(void)b;
 	if (!program)
 		return;
+	leave_attend(b, program);
 	program_scratch_done(program);
 	free(program);
 }
@@ -64,13 +91,13 @@ static int cpu_program_new(struct backend *b, const struct program *p,
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-static int reserve(struct backend *b, const struct backend_run *run)
+static int reserve(struct program_pass *pass)
 {
-	struct backend_job job = *run->job;
-	int r = program_scratch_reserve(run->program, run->rows->n_rows);
+	struct backend_job job = *pass->run->job;
+	int r = program_scratch_reserve(pass->program, pass->run->rows->n_rows);
 
-	job.shape = &run->program->p->shape;
-	return r ? r : attend_reserve(&b->run_attend, &job);
+	job.shape = &pass->program->p->shape;
+	return r ? r : attend_reserve(pass->attend, &job);
 }
 
 static void begin_anew(struct backend_program *program, uint32_t n_rows)
@@ -97,16 +124,16 @@ static bool find_phase(struct program_pass *pass, struct program_phase *ret)
 	return program_op_phase(pass, program->phase, ret);
 }
 
-/* Attention that is under way cannot go on where the list has been made again, and is another one:
- * it begins anew. */
-static void check_list(const struct program_pass *pass)
+/* Attention that is under way cannot go on where the list has been made again, and is another one,
+ * or where what it was has gone to another program's: it begins anew. */
+static void check_list(const struct program_pass *pass, bool kept)
 {
 	struct backend_program *program = pass->program;
 
 	if (program->begun && !is_at_head(program) &&
 	    program_op_at(program->p, &program->progress.place)->kind == PROGRAM_ATTEND &&
 	    program_is_attending(program->phase) &&
-	    !attend_is_of(&pass->b->run_attend, pass->run->job))
+	    !(kept && attend_is_of(pass->attend, pass->run->job)))
 		program->phase = program->unit = 0;
 }
 
@@ -187,31 +214,43 @@ static double run_until(struct program_pass *pass, uint64_t until_ns)
 	}
 }
 
-static int begin(struct backend *b, const struct backend_run *run)
+static int begin(struct backend *b, const struct backend_run *run, struct program_pass *ret)
 {
 	struct backend_program *program = run->program;
+	struct run_attend *attend = attend_of(b, program);
 	bool fits = program_run_fits(program->p, run, &program->progress, MAX_ROWS);
-	int r = fits ? reserve(b, run) : -EINVAL;
+	bool kept = attend->of == program;
+	int r;
 
-	if (r)
+	*ret = (struct program_pass){.b = b,
+				     .program = program,
+				     .run = run,
+				     .attend = &attend->attend};
+	r = fits ? reserve(ret) : -EINVAL;
+	if (r) {
+		leave_attend(b, program);
 		program->progress = (struct program_progress){0};
-	else if (!run->goes_on)
+		return r;
+	}
+	attend->of = program;
+	attend->used = b->last_id + 1;
+	if (run->goes_on)
+		check_list(ret, kept);
+	else
 		begin_anew(program, run->rows->n_rows);
-	return r;
+	return 0;
 }
 
 static int cpu_run(struct backend *b, const struct backend_run *run, struct backend_ran *ret)
 {
-	struct program_pass pass = {.b = b, .program = run->program, .run = run};
+	struct program_pass pass;
 	struct program_progress *progress = &run->program->progress;
 	uint64_t start_ns = clock_ns();
 	double done;
-	int r = begin(b, run);
+	int r = begin(b, run, &pass);
 
 	if (r)
 		return r;
-	if (run->goes_on)
-		check_list(&pass);
 	done = run_until(&pass, run->most_ns ? start_ns + run->most_ns : UINT64_MAX);
 	done = fmax(done, progress->told);
 	b->counters.batches++;
@@ -220,8 +259,10 @@ static int cpu_run(struct backend *b, const struct backend_run *run, struct back
 				    .part = done - progress->told,
 				    .ended = done == 1};
 	progress->told = done;
-	if (ret->ended)
-		*progress = (struct program_progress){0};
+	if (!ret->ended)
+		return 0;
+	*progress = (struct program_progress){0};
+	leave_attend(b, run->program);
 	return 0;
 }
 

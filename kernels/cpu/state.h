@@ -4,6 +4,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/plan/array.h"
+#include "kernels/program/backend_program.h"
 #include "kernels/rows/rows.h"
 #include "attend.h"
 #include "mover.h"
@@ -18,13 +19,20 @@
 #define CPU_FIXED_NS 2000.0
 #define CPU_UNSEEN 2.0 /* cores half as fast as those that these are of */
 
+/* What attention of a program's rows is, between whose segments others come. */
+struct run_attend {
+	struct attend attend;
+	const struct backend_program *of; /* whose rows are under way; NULL: nobody's */
+	uint64_t used; /* by which run last */
+};
+
 struct backend {
 	struct pool pool;
 	struct pool_pages pages; /* those of the last job's shape; none: n_pages is 0 */
 	struct work_shape pages_shape;
 	struct threads *threads; /* owned */
 	struct attend attend; /* of jobs that are done at once */
-	struct attend run_attend; /* of a run's, between whose segments others come */
+	struct run_attend run_attends[BACKEND_PROGRAMS_AT_ONCE];
 	const struct vec *vec;
 	const struct rows_ops *rows;
 	float *pass_state, *pass_part; /* owned, [pass_room]: of all rows, and of those of a pass */

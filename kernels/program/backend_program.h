@@ -6,15 +6,18 @@
  *
  * A run takes rows through all layers and the head, or through a segment of that, which ends after
  * some time, so that others' steps come between: behind any operation, or within one that takes
- * long. What rows are between two segments stays with the backend; one program at a time has rows
- * under way. Runs are batches to the backend: they complete in order of submission with all others
- * (backend_ops.completed).
+ * long. What rows are between two segments stays with the program: each may have some under way,
+ * while others' runs come between. Runs are batches to the backend: they complete in order of
+ * submission with all others (backend_ops.completed).
  */
 #ifndef COPPICE_BACKEND_PROGRAM_H
 #define COPPICE_BACKEND_PROGRAM_H
 
 #include "kernels/backend.h"
 #include "program.h"
+
+/* Programs that have rows under way at a time. Of more, some may have to do a little again. */
+#define BACKEND_PROGRAMS_AT_ONCE 4u
 
 struct backend_weights; /* each backend's own */
 struct backend_program; /* the same */

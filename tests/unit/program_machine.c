@@ -24,27 +24,24 @@
 
 static void set_ids(struct machine *machine)
 {
-	struct oracle_random random = {7};
+	struct oracle_random random = {machine->is_beside ? 8 : 7};
 
 	for (uint32_t s = 0; s < MACHINE_SEQS; s++)
 		for (uint32_t i = 0; i < MACHINE_TOKENS; i++)
 			machine->seqs[s].ids[i] = oracle_below(&random, machine->model->p.n_vocab);
 }
 
-void machine_init_on(struct machine *machine, const struct backend_ops *ops,
-		     struct program_model *model, uint32_t n_threads)
+/* The backend is there. */
+static void make_program(struct machine *machine)
 {
-	struct backend_config config = {N_EXTENTS * EXTENT_BYTES, EXTENT_BYTES, n_threads, NULL};
-	const struct backend_program_ops *program = ops->program;
+	const struct backend_program_ops *program = machine->ops->program;
+	struct program_model *model = machine->model;
 	struct program_widths widths;
 	char why[PROGRAM_WHY_BYTES] = "";
 
-	*machine = (struct machine){.ops = ops,
-				    .model = model,
-				    .want = EVERYTHING,
-				    .segment_tokens = WORK_TILE_TOKENS};
+	machine->want = EVERYTHING;
+	machine->segment_tokens = WORK_TILE_TOKENS;
 	set_ids(machine);
-	assert_int_equal(ops->open(&config, &machine->backend, NULL, 0), 0);
 	assert_int_equal(program->weights_new(machine->backend, model->p.weights_bytes,
 					      &machine->weights),
 			 0);
@@ -58,6 +55,29 @@ void machine_init_on(struct machine *machine, const struct backend_ops *ops,
 		fail_msg("%s", why);
 }
 
+void machine_init_on(struct machine *machine, const struct backend_ops *ops,
+		     struct program_model *model, uint32_t n_threads)
+{
+	struct backend_config config = {N_EXTENTS * EXTENT_BYTES, EXTENT_BYTES, n_threads, NULL};
+
+	*machine = (struct machine){.ops = ops, .model = model};
+	assert_int_equal(ops->open(&config, &machine->backend, NULL, 0), 0);
+	make_program(machine);
+}
+
+void machine_init_beside(struct machine *machine, const struct machine *other,
+			 struct program_model *model)
+{
+	uint64_t page_bytes = other->ops->page_bytes(other->backend, &model->p.shape, NULL, 0);
+
+	*machine = (struct machine){.ops = other->ops,
+				    .backend = other->backend,
+				    .model = model,
+				    .is_beside = true};
+	machine->next_page = N_EXTENTS / 2 * (uint32_t)(EXTENT_BYTES / page_bytes);
+	make_program(machine);
+}
+
 void machine_init(struct machine *machine, struct program_model *model, uint32_t n_threads)
 {
 	machine_init_on(machine, &backend_cpu, model, n_threads);
@@ -67,7 +87,8 @@ void machine_done(struct machine *machine)
 {
 	machine->ops->program->program_free(machine->backend, machine->program);
 	machine->ops->program->weights_free(machine->backend, machine->weights);
-	machine->ops->close(machine->backend);
+	if (!machine->is_beside)
+		machine->ops->close(machine->backend);
 }
 
 /* ---- a run ----------------------------------------------------------------------------------- */
@@ -233,6 +254,8 @@ static void run_segments(struct machine *machine, struct job *job, uint64_t most
 			machine->segment_tokens += WORK_TILE_TOKENS;
 			plan(machine, job);
 		}
+		if (!ran.ended && machine->between)
+			machine->between(machine->between_arg);
 	}
 	assert_true(part > 0.999999 && part < 1.000001);
 	assert_true(most_ns || machine->n_segments == 1);

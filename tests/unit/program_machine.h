@@ -21,7 +21,7 @@ struct machine_seq {
 
 struct machine {
 	const struct backend_ops *ops;
-	struct backend *backend; /* owned */
+	struct backend *backend; /* owned, unless it is another machine's */
 	struct program_model *model;
 	struct backend_weights *weights; /* owned */
 	struct backend_program *program; /* owned */
@@ -31,6 +31,10 @@ struct machine {
 	uint32_t n_segments; /* of the last run */
 	uint32_t segment_tokens; /* the planner's */
 	uint32_t replan_at; /* so many segments; then it has a tile more. 0: never */
+	bool is_beside;
+	/* between two segments; NULL: nothing */
+	void (*between)(void *arg);
+	void *between_arg;
 };
 
 /* The next n tokens of a sequence; with parents [n_before + n] a draft tree, which is as work.h has
@@ -55,6 +59,10 @@ void machine_init(struct machine *machine, struct program_model *model, uint32_t
 /* The same on another backend than the CPU's. */
 void machine_init_on(struct machine *machine, const struct backend_ops *ops,
 		     struct program_model *model, uint32_t n_threads);
+/* Another program on the same backend, in pages of its own; done before that one is. Its sequences
+ * have other ids. */
+void machine_init_beside(struct machine *machine, const struct machine *other,
+			 struct program_model *model);
 void machine_done(struct machine *machine);
 
 /* Until a batch is complete. */

@@ -293,6 +293,43 @@ static void test_attention_begins_anew_where_its_list_is_another_one(void **stat
 	model_free(m);
 }
 
+/* All of its sequences' first tokens, which are in no other program's way. */
+static void run_beside(void *arg)
+{
+	struct machine *machine = arg;
+	struct machine_part part = {0, MACHINE_TOKENS, NULL};
+	struct machine_result result;
+
+	machine->seqs[0].n_tokens = 0;
+	machine_run(machine, &part, 1, 0, &result);
+	machine_result_done(&result);
+}
+
+/* Its lists are the same, and what they are of is not. */
+static void test_between_two_segments_another_program_has_its_own(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct program_model *m = model_of_attention(&random);
+	struct machine_part part = {0, MACHINE_TOKENS, NULL};
+	struct machine machine, beside;
+	struct machine_result whole, cut;
+
+	(void)state;
+	run_whole(m, 0, WORK_TILE_TOKENS, 0, &whole);
+	machine_init(&machine, m, 1);
+	machine_init_beside(&beside, &machine, m);
+	machine.between = run_beside;
+	machine.between_arg = &beside;
+	machine_run(&machine, &part, 1, 1, &cut);
+	assert_in_range(machine.n_segments, 16, 10000);
+	assert_true(are_alike(m, &whole, &cut));
+	machine_done(&beside);
+	machine_done(&machine);
+	machine_result_done(&whole);
+	machine_result_done(&cut);
+	model_free(m);
+}
+
 static void test_memory_of_many_rows_is_of_huge_pages(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
@@ -482,6 +519,7 @@ int main(void)
 		cmocka_unit_test(test_a_run_that_is_to_end_soon_ends_within_an_operation),
 		cmocka_unit_test(test_a_run_that_is_to_end_soon_ends_within_attention),
 		cmocka_unit_test(test_attention_begins_anew_where_its_list_is_another_one),
+		cmocka_unit_test(test_between_two_segments_another_program_has_its_own),
 		cmocka_unit_test(test_memory_of_many_rows_is_of_huge_pages),
 		cmocka_unit_test(test_a_page_larger_than_an_extent_is_refused_in_a_sentence),
 		cmocka_unit_test(test_weights_that_no_memory_holds_are_refused),
