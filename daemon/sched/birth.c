@@ -112,7 +112,7 @@ void sched_unmake(struct sched *s)
 {
 	if (s->batch.in_flight)
 		batch_fail(&s->batch);
-	if (s->passes.under_way)
+	if (s->passes.now.under_way)
 		passes_fail(&s->passes);
 	sessions_end_all(s);
 	fit_done(&s->fit);

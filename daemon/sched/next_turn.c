@@ -10,6 +10,7 @@
 
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/seq/pace.h"
+#include "daemon/sched/token/pass_turns.h"
 
 #define NEWCOMERS_PART 4u /* of the longest wait */
 
@@ -34,9 +35,25 @@ static uint64_t worth_until_ns(const struct sched *s, const struct sched_lane *l
 	return pace_is_known(lane) ? 0 : done_ns + longest_ns / NEWCOMERS_PART;
 }
 
+static bool any_counts(const struct sched_lane *lane, const struct sched_lane *next)
+{
+	(void)lane;
+	(void)next;
+	return true;
+}
+
+/* Of the same program company.c says who is waited for. */
+static bool other_tokens_count(const struct sched_lane *lane, const struct sched_lane *next)
+{
+	return lane->step.kind == STEP_TOKENS && lane->decode.pass_ns &&
+	       lane->decode.pass_of != next->step.model;
+}
+
 /* Until when another user's step may come, whose turn it would be before the lane's: he has just
  * had the last one's result. */
-static uint64_t expected_until_ns(struct sched *s, const struct sched_lane *next)
+static uint64_t expected_until_ns(struct sched *s, const struct sched_lane *next,
+				  bool (*counts)(const struct sched_lane *lane,
+						 const struct sched_lane *next))
 {
 	struct sched_lane *lane;
 	uint64_t until_ns = 0;
@@ -45,7 +62,7 @@ static uint64_t expected_until_ns(struct sched *s, const struct sched_lane *next
 		uint64_t latest_ns = worth_until_ns(s, lane);
 
 		if (lane->session->user == next->session->user || lane->broken || !latest_ns ||
-		    !turn_is_before(&s->core, lane, next))
+		    !turn_is_before(&s->core, lane, next) || !counts(lane, next))
 			continue;
 		charge_wait(s, lane, latest_ns);
 		until_ns = latest_ns > until_ns ? latest_ns : until_ns;
@@ -62,7 +79,17 @@ bool turn_is_awaited(struct sched *s)
 	if (!s->fit.left_some && s->core.steps.n[STEP_WAITING_TURN] == 0)
 		return false;
 	next = turn_first(&s->core, STEP_WAITING_TURN, turn_first(&s->core, STEP_RUNNABLE, NULL));
-	s->awaited_ns = next ? expected_until_ns(s, next) : 0;
+	s->awaited_ns = next ? expected_until_ns(s, next, any_counts) : 0;
+	return s->core.now_ns < s->awaited_ns;
+}
+
+/* Else who asks for a token at a time would have one in each segment, however little that is. */
+bool turn_is_awaited_by_pass(struct sched *s)
+{
+	enum step_state state = s->passes.now.under_way ? STEP_IN_PASS : STEP_AWAITING_PASS;
+	const struct sched_lane *next = turn_first(&s->core, state, NULL);
+
+	s->awaited_ns = next ? expected_until_ns(s, next, other_tokens_count) : 0;
 	return s->core.now_ns < s->awaited_ns;
 }
 
@@ -89,9 +116,11 @@ bool turn_is_prefills(struct sched *s)
 /* Layers and passes in turns, unless one of two users has had less. */
 bool turn_is_passes(const struct sched *s)
 {
-	enum step_state state = s->passes.under_way ? STEP_IN_PASS : STEP_AWAITING_PASS;
-	const struct sched_lane *pass = turn_first(&s->core, state, NULL), *layer;
+	enum step_state state = s->passes.now.under_way ? STEP_IN_PASS : STEP_AWAITING_PASS;
+	const struct sched_lane *pass = pass_who_cuts_in(&s->passes), *layer;
 
+	if (!pass)
+		pass = turn_first(&s->core, state, NULL);
 	layer = turn_first(&s->core, STEP_WAITING_TURN, turn_first(&s->core, STEP_RUNNABLE, NULL));
 	if (!pass || !layer || pass->session->user == layer->session->user)
 		return s->pass_turn;

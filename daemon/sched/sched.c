@@ -47,7 +47,7 @@ static void fail_lanes(struct sched *s)
 
 	if (s->batch.in_flight)
 		batch_fail(&s->batch);
-	if (s->passes.under_way)
+	if (s->passes.now.under_way)
 		passes_fail(&s->passes);
 	streamed_fail(&s->streamed);
 	TAILQ_FOREACH (lane, &s->core.lanes, link)
@@ -99,7 +99,7 @@ static bool serve(struct sched *s)
 	int n = 0;
 
 	while (requests_any(&s->core.requests) && n < REQUESTS_A_ROUND) {
-		request = requests_take(&s->core.requests, s->passes.under_way ? s : NULL);
+		request = requests_take(&s->core.requests, s->passes.now.under_way ? s : NULL);
 		if (!request)
 			break;
 		n += request->slow ? REQUESTS_A_ROUND : 1;
@@ -167,7 +167,18 @@ static bool there_are_tokens(const struct sched *s)
 {
 	const struct step_queues *steps = &s->core.steps;
 
-	return steps->n[STEP_AWAITING_PASS] + steps->n[STEP_IN_PASS] > 0 || s->passes.under_way;
+	return steps->n[STEP_AWAITING_PASS] + steps->n[STEP_IN_PASS] > 0 || s->passes.now.under_way;
+}
+
+/* While a pass waits for another user's token. */
+static bool begin_meanwhile(struct sched *s)
+{
+	uint64_t until_ns = s->awaited_ns;
+
+	if (begin_batch(s))
+		return true;
+	s->awaited_ns = until_ns;
+	return false;
 }
 
 /* Segments of programs' tokens, and layers that sessions compute, go in turns. */
@@ -179,6 +190,8 @@ static bool begin(struct sched *s)
 		s->pass_turn = true;
 		return begin_batch(s);
 	}
+	if (turn_is_awaited_by_pass(s))
+		return begin_meanwhile(s);
 	bool passes_first = turn_is_passes(s);
 	bool pass = passes_first && passes_begin(&s->passes);
 	bool any = pass || begin_batch(s) || (!passes_first && passes_begin(&s->passes));

@@ -87,7 +87,7 @@ static void go_with_gaps(struct school *s, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		go_passes(s, 1);
-		while (s->h.sched->passes.under_way)
+		while (s->h.sched->passes.now.under_way)
 			go_for(s, ROUND_NS);
 		go_for(s, GAP_NS);
 	}

@@ -80,6 +80,17 @@ static uint32_t count_absent(const struct backend_job *job)
 	return n;
 }
 
+/* Where the model's rows stand. */
+static uint32_t *next_place(const struct work_shape *of)
+{
+	uint32_t i = 0;
+
+	while (world.places[i].of && world.places[i].of != of)
+		assert_true(++i < WORLD_PLACES);
+	world.places[i].of = of;
+	return &world.places[i].next;
+}
+
 /* Places of a pass at which it can end. */
 static uint32_t count_places(const struct backend_run *run)
 {
@@ -87,9 +98,9 @@ static uint32_t count_places(const struct backend_run *run)
 }
 
 /* How many come next: what the rows take is alike between all of them. */
-static uint32_t count_next(const struct backend_run *run, double layers_ns)
+static uint32_t count_next(const struct backend_run *run, uint32_t next, double layers_ns)
 {
-	uint32_t n_all = count_places(run), n_left = n_all - (run->goes_on ? world.next : 0);
+	uint32_t n_all = count_places(run), n_left = n_all - next;
 	double n = run->most_ns ? (double)run->most_ns * n_all / layers_ns : n_left;
 
 	return n < 1 ? 1 : n < n_left ? (uint32_t)n : n_left;
@@ -119,23 +130,24 @@ static int model_run(struct backend *b, const struct backend_run *run, struct ba
 	double layers_ns = world.fixed_ns + n_rows * world.row_ns;
 	double ns = layers_ns + head_ns(run->rows), part_ns;
 	bool small = world.begins_small && !run->goes_on;
+	uint32_t *place = next_place(run->job->shape), next = run->goes_on ? *place : 0;
 
 	(void)b;
-	assert_true(!run->goes_on || world.next > 0);
-	if (world.stale_at && run->goes_on && world.next == world.stale_at) {
+	assert_true(!run->goes_on || next > 0);
+	if (world.stale_at && run->goes_on && next == world.stale_at) {
 		world.stale_at = 0;
 		return -ESTALE;
 	}
 	check_run(run);
 	if (world.n_before_failure && world.n_passes == world.n_before_failure)
 		return -ENOMEM;
-	n = count_next(run, layers_ns);
+	n = count_next(run, next, layers_ns);
 	world.n_passes += !run->goes_on;
 	world.n_segments++;
-	world.next = (run->goes_on ? world.next : 0) + n;
+	next += n;
 	*ret = (struct backend_ran){.id = ++world.last_id,
 				    .part = small ? 0 : (double)n / n_all,
-				    .ended = world.next == n_all};
+				    .ended = next == n_all};
 	part_ns = layers_ns * n / n_all + (ret->ended ? head_ns(run->rows) : 0);
 	world.longest_ns = ns > world.longest_ns ? ns : world.longest_ns;
 	world.longest_segment_ns =
@@ -146,7 +158,7 @@ static int model_run(struct backend *b, const struct backend_run *run, struct ba
 	world.ran_ns += part_ns;
 	world.n_rows = n_rows - count_absent(run->job);
 	world.end_ns = world.now_ns + (uint64_t)part_ns;
-	world.next = ret->ended ? 0 : world.next;
+	*place = world.next = ret->ended ? 0 : next;
 	return 0;
 }
 
@@ -173,8 +185,10 @@ static int model_advance(struct backend *b, const struct backend_job *job)
 	return 0;
 }
 
+/* In the end nobody moves it any more, and whoever is waited for does not come. */
 static uint64_t look_at_clock(void)
 {
+	world.now_ns += world.ends ? ROUND_NS : 0;
 	return world.now_ns;
 }
 
@@ -222,7 +236,7 @@ void school_start(struct school *s)
 
 void school_free(struct school *s)
 {
-	world.instant = true;
+	world.instant = world.ends = true;
 	for (uint32_t i = 0; i < s->n; i++)
 		client_end(&s->pupils[i].c);
 	harness_stop(&s->h);

@@ -17,6 +17,7 @@
 #define HIDDEN 64u
 #define ARENA_BYTES (UINT64_C(1) << 20)
 #define PUPILS_MAX 40u
+#define WORLD_PLACES 8u
 #define ROUND_NS UINT64_C(5000)
 
 struct world {
@@ -28,7 +29,12 @@ struct world {
 	uint32_t n_passes, n_rows; /* rows of the last one, of new tokens */
 	uint32_t n_segments;
 	uint32_t n_places; /* of a pass, at which it can end; 0: behind each layer */
-	uint32_t next; /* the place where it stands; 0: the first */
+	uint32_t next; /* the place where the last pass stands; 0: the first */
+	/* of each model the same */
+	struct world_place {
+		const struct work_shape *of;
+		uint32_t next;
+	} places[WORLD_PLACES];
 	bool begins_small; /* a pass's first segment is no part of it */
 	uint32_t stale_at; /* the segment that begins there is refused once; 0: none is */
 	double longest_segment_ns, ran_ns; /* and of all */
@@ -38,6 +44,7 @@ struct world {
 	bool ascends; /* each id is its predecessor's plus one: that is what follows a row */
 	uint32_t n_followed; /* rows that something follows */
 	bool instant; /* none takes any time */
+	bool ends; /* the school is about to be freed */
 	uint32_t n_before_failure; /* passes that go well; 0: all do */
 };
 extern struct world world;

@@ -78,7 +78,8 @@ int candidates_find(struct passes *p, const struct sched_model *model, bool fore
 		if (lane->step.model == model && r == 0)
 			r = candidate_add(p, lane);
 	TAILQ_FOREACH (lane, &steps->lanes[STEP_IN_PASS], state_link)
-		if (foreseen && r == 0 && (candidate_left_behind(lane) > 0 || comes_again(lane)))
+		if (foreseen && lane->step.model == model && r == 0 &&
+		    (candidate_left_behind(lane) > 0 || comes_again(lane)))
 			r = candidate_add(p, lane);
 	qsort(p->candidates, p->n_candidates, sizeof(*p->candidates), by_turn);
 	return r;

@@ -191,7 +191,7 @@ static uint64_t gather_until_ns(const struct passes *p, const struct sched_model
 static uint64_t missing_until_ns(const struct passes *p, const struct sched_model *model,
 				 const struct company *company)
 {
-	double last_ns = model == p->last_model ? p->ran_ns : 0;
+	double last_ns = model == p->last_model ? p->now.ran_ns : 0;
 	double pass_ns = fmax(last_ns, model->program->cost.fixed_ns);
 	uint64_t late_ns = (uint64_t)(LATE_PART * pass_ns * company->n_missing / company->n_ready);
 	uint64_t until_ns = company->since_ns + late_ns;
@@ -237,12 +237,12 @@ bool company_is_there(const struct passes *p, const struct sched_lane *of)
 	return false;
 }
 
-/* It waits for tokens of another model, or had a pass of one. What was refused, or was cancelled
- * before it had any, cost nothing and says nothing. */
+/* It waits for tokens of another model, or has or had a pass of one. What was refused, or was
+ * cancelled before it had any, cost nothing and says nothing. */
 static bool is_of_others(const struct passes *p, const struct sched_lane *lane,
 			 const struct sched_model *model)
 {
-	if (lane->state == STEP_AWAITING_PASS)
+	if (lane->state == STEP_AWAITING_PASS || lane->state == STEP_IN_PASS)
 		return lane->step.model != model;
 	return lane->decode.pass_ns && lane->decode.pass_of != model &&
 	       p->core->now_ns < lane->decode.pass_ns + THERE_NS;
@@ -254,6 +254,17 @@ bool company_is_of_others(const struct passes *p, const struct sched_model *mode
 
 	TAILQ_FOREACH (lane, &p->core->lanes, link)
 		if (is_of_others(p, lane, model))
+			return true;
+	return false;
+}
+
+bool company_may_cut_in(const struct passes *p)
+{
+	const struct sched_user *user = p->now.job.lanes[0]->session->user;
+	const struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &p->core->lanes, link)
+		if (lane->session->user != user && is_of_others(p, lane, p->now.job.model))
 			return true;
 	return false;
 }
@@ -346,10 +357,10 @@ void company_charge(struct passes *p)
 
 void company_came(struct passes *p)
 {
-	double ns = CAME_PART * p->job.model->program->cost.fixed_ns;
+	double ns = CAME_PART * p->now.job.model->program->cost.fixed_ns;
 
-	for (uint32_t i = 0; i < p->job.n_lanes; i++) {
-		struct sched_user *user = p->job.lanes[i]->session->user;
+	for (uint32_t i = 0; i < p->now.job.n_lanes; i++) {
+		struct sched_user *user = p->now.job.lanes[i]->session->user;
 
 		if (user->came == p->number)
 			continue;

@@ -14,6 +14,8 @@ void company_charge(struct passes *p);
 bool company_is_there(const struct passes *p, const struct sched_lane *of);
 /* Does anybody wait for tokens of another model, or had he a pass of it a moment ago? */
 bool company_is_of_others(const struct passes *p, const struct sched_model *model);
+/* The same of users beside the one whose lane is the first of the job: they may cut in. */
+bool company_may_cut_in(const struct passes *p);
 /* The users of the lanes of the job have come. */
 void company_came(struct passes *p);
 

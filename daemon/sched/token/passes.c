@@ -11,6 +11,7 @@
 #include "passes.h"
 
 #include "company.h"
+#include "pass_turns.h"
 #include "room.h"
 #include "rows.h"
 
@@ -29,6 +30,7 @@
 #include <stdlib.h>
 
 #define SEGMENT_NS UINT64_C(2000000) /* others' layers wait for no more of a pass */
+#define CUT_IN_NS UINT64_C(5000000) /* nor do another program's tokens */
 #define HELD_NS UINT64_C(10000000) /* nor does whoever waits for the scheduler's thread */
 #define LAYERS_NS UINT64_C(100000000) /* who computes layers does so still, after so long */
 #define SPARE_PART 0.1 /* of what all need: rows of who has not come, to keep a plan */
@@ -43,7 +45,9 @@ void passes_init(struct passes *p, struct sched_core *core, struct plans *plans)
 
 void passes_done(struct passes *p)
 {
-	job_done(&p->job);
+	job_done(&p->now.job);
+	for (uint32_t i = 0; i < PASSES_ASIDE; i++)
+		job_done(&p->aside[i].job);
 	free(p->ids);
 	free(p->positions);
 	free(p->wanted);
@@ -54,8 +58,11 @@ void passes_done(struct passes *p)
 
 void passes_forget_model(struct passes *p, const struct sched_model *model)
 {
-	if (p->job.model == model)
-		p->job.model = NULL;
+	if (p->now.job.model == model)
+		p->now.job.model = NULL;
+	for (uint32_t i = 0; i < PASSES_ASIDE; i++)
+		if (p->aside[i].job.model == model)
+			p->aside[i].job.model = NULL;
 	if (p->last_model == model)
 		p->last_model = NULL;
 }
@@ -91,6 +98,8 @@ static uint64_t segment_ns(const struct passes *p)
 {
 	if (anybody_computes_layers(p->core))
 		return SEGMENT_NS;
+	if (company_may_cut_in(p))
+		return CUT_IN_NS;
 	return p->core->ops->program->holds ? HELD_NS : 0;
 }
 
@@ -100,13 +109,13 @@ static void set_spare(struct passes *p, bool at_once)
 	const struct config *config = p->core->config;
 	uint32_t n_rows = 0;
 
-	for (uint32_t i = 0; i < p->job.n_lanes; i++)
-		n_rows += p->job.lanes[i]->decode.n_rows;
-	p->n_rows = n_rows;
-	p->job.spare_rows = p->core->ops->program->max_rows - n_rows;
-	p->job.spare_ns = at_once && !config->host_tier_bytes && p->core->ops->advance
-				  ? SPARE_PART * p->job.model->program->cost.fixed_ns
-				  : 0;
+	for (uint32_t i = 0; i < p->now.job.n_lanes; i++)
+		n_rows += p->now.job.lanes[i]->decode.n_rows;
+	p->now.n_rows = n_rows;
+	p->now.job.spare_rows = p->core->ops->program->max_rows - n_rows;
+	p->now.job.spare_ns = at_once && !config->host_tier_bytes && p->core->ops->advance
+				      ? SPARE_PART * p->now.job.model->program->cost.fixed_ns
+				      : 0;
 }
 
 static int segment_try(struct passes *p)
@@ -114,18 +123,18 @@ static int segment_try(struct passes *p)
 	uint64_t most_ns = segment_ns(p);
 	int r;
 
-	set_spare(p, !p->goes_on && !most_ns);
-	r = jobs_plan(p->plans, &p->job, 1, &p->planned);
+	set_spare(p, !p->now.goes_on && !most_ns);
+	r = jobs_plan(p->plans, &p->now.job, 1, &p->planned);
 	if (r == 0)
 		r = rows_collect(p);
 	if (r < 0)
 		return r;
-	const struct backend_run run = {.program = p->job.model->program->backend,
+	const struct backend_run run = {.program = p->now.job.model->program->backend,
 					.job = &p->planned,
 					.rows = &p->rows,
-					.goes_on = p->goes_on,
+					.goes_on = p->now.goes_on,
 					.most_ns = most_ns,
-					.expected = p->expected};
+					.expected = p->now.expected};
 
 	return p->core->ops->program->run(p->core->backend, &run, &p->ran);
 }
@@ -138,24 +147,23 @@ static int segment_start(struct passes *p)
 
 	if (r != -ESTALE)
 		return r;
-	if (p->job.plan && p->job.plan->advanced)
-		plan_drop(p->job.plan);
-	p->goes_on = false;
+	if (p->now.job.plan && p->now.job.plan->advanced)
+		plan_drop(p->now.job.plan);
+	p->now.goes_on = false;
 	return segment_try(p);
 }
 
 static void pass_end(struct passes *p)
 {
-	p->job.n_lanes = 0;
-	p->under_way = p->in_flight = false;
+	p->now.job.n_lanes = 0;
+	p->now.under_way = p->in_flight = false;
+	pass_take_back(p);
 }
 
 static void pass_fail(struct passes *p, struct outcome outcome)
 {
-	struct sched_lane *lane;
-
-	while ((lane = step_first(&p->core->steps, STEP_IN_PASS)) != NULL)
-		step_fail(p->core, lane, outcome);
+	for (uint32_t i = 0; i < p->now.job.n_lanes; i++)
+		step_fail(p->core, p->now.job.lanes[i], outcome);
 	pass_end(p);
 }
 
@@ -163,18 +171,18 @@ static void pass_fail(struct passes *p, struct outcome outcome)
  * need. */
 static void segment_charge(struct passes *p)
 {
-	const struct held_program *program = p->job.model->program;
-	double part = p->ran.part, n_bytes = part * (double)program->pass_bytes / p->n_rows;
-	double fixed_ns = program->cost.fixed_ns / p->job.n_lanes;
-	bool all = step_n_there(&p->core->steps) == p->core->steps.n[STEP_IN_PASS];
+	const struct held_program *program = p->now.job.model->program;
+	double part = p->ran.part, n_bytes = part * (double)program->pass_bytes / p->now.n_rows;
+	double fixed_ns = program->cost.fixed_ns / p->now.job.n_lanes;
+	bool all = step_n_there(&p->core->steps) == p->now.job.n_lanes;
 
-	p->ran_ns += part * p->ns;
-	for (uint32_t i = 0; i < p->job.n_lanes; i++) {
-		struct sched_lane *lane = p->job.lanes[i];
+	p->now.ran_ns += part * p->now.ns;
+	for (uint32_t i = 0; i < p->now.job.n_lanes; i++) {
+		struct sched_lane *lane = p->now.job.lanes[i];
 
 		turn_take(p->core, lane, part * (lane->step.alone_ns + fixed_ns));
 		if (all)
-			turn_settle(p->core, lane, fmax(part * p->ns, pass_budget_ns(p->core)));
+			turn_settle(p->core, lane, fmax(part * p->now.ns, pass_budget_ns(p->core)));
 		lane->session->weights_bytes_read += (uint64_t)(n_bytes * lane->decode.n_rows);
 	}
 }
@@ -190,7 +198,7 @@ static bool segment_begin(struct passes *p)
 		pass_fail(p, outcome_bad(r, r == -ENOMEM ? ABI_NO_MEMORY : ABI_BACKEND_FAILED, 0));
 	p->in_flight = r == 0;
 	if (r == 0) {
-		p->goes_on = true;
+		p->now.goes_on = true;
 		segment_charge(p);
 	}
 	return r == 0;
@@ -214,8 +222,8 @@ static void begin_turn(struct sched_core *core, const struct sched_lane *first)
 /* For a token each, once they have what they asked for: whoever is to hear what follows. */
 static bool all_come_again(const struct passes *p)
 {
-	for (uint32_t i = 0; i < p->job.n_lanes; i++) {
-		const struct sched_lane *lane = p->job.lanes[i];
+	for (uint32_t i = 0; i < p->now.job.n_lanes; i++) {
+		const struct sched_lane *lane = p->now.job.lanes[i];
 
 		if (!lane->decode.want || lane->decode.parents ||
 		    decode_tokens_left(lane) > lane->decode.n_rows)
@@ -248,7 +256,7 @@ static bool foresee_pass(struct passes *p)
 	p->gets_ready = false;
 	if (!p->core->ops->prepare || !room_foresee(p))
 		return false;
-	job_foresee_next(p->plans, &p->job, &p->next);
+	job_foresee_next(p->plans, &p->now.job, &p->next);
 	p->gets_ready = true;
 	return true;
 }
@@ -268,11 +276,11 @@ static void plan_next(struct passes *p)
 {
 	if (foresee_pass(p))
 		return;
-	if (needs_another_plan(&p->job)) {
+	if (needs_another_plan(&p->now.job)) {
 		if (all_come_again(p))
-			job_foresee(p->plans, &p->job);
-	} else if (p->job.plan->ends_soon) {
-		job_plan_ahead(p->plans, &p->job);
+			job_foresee(p->plans, &p->now.job);
+	} else if (p->now.job.plan->ends_soon) {
+		job_plan_ahead(p->plans, &p->now.job);
 	}
 }
 
@@ -283,10 +291,10 @@ static void expect(struct passes *p, const struct room *room)
 	double head_ns = room->n_wanted > 0 ? cost->head_ns + room_results_ns(room) : 0;
 	double slowness = p->core->passes.times;
 
-	p->ns = cost->fixed_ns + room->taken_ns;
-	p->parts = (struct longer_parts){room->decode_ns, fmax(p->ns - room->decode_ns, 0)};
-	p->expected = (struct backend_run_ns){
-		.products = slowness * fmax(p->ns - head_ns - room_attention_ns(room), 0),
+	p->now.ns = cost->fixed_ns + room->taken_ns;
+	p->now.parts = (struct longer_parts){room->decode_ns, fmax(p->now.ns - room->decode_ns, 0)};
+	p->now.expected = (struct backend_run_ns){
+		.products = slowness * fmax(p->now.ns - head_ns - room_attention_ns(room), 0),
 		.attend = slowness * room->attend_ns,
 		.head = slowness * head_ns,
 	};
@@ -294,20 +302,20 @@ static void expect(struct passes *p, const struct room *room)
 
 static void submit(struct passes *p, const struct room *room)
 {
-	p->goes_on = false;
-	p->took_ns = 0;
-	p->ran_ns = 0;
+	p->now.goes_on = false;
+	p->now.took_ns = 0;
+	p->now.ran_ns = 0;
 	expect(p, room);
-	p->under_way = segment_begin(p);
-	if (!p->under_way)
+	p->now.under_way = true;
+	if (!segment_begin(p))
 		return;
-	p->gap_ns = p->last_model == room->model ? p->begun_ns - p->last_ns : 0;
+	p->now.gap_ns = p->last_model == room->model ? p->begun_ns - p->last_ns : 0;
 	company_came(p);
 	p->core->stats.passes++;
-	p->core->stats.pass_rows += p->n_rows;
+	p->core->stats.pass_rows += p->now.n_rows;
 	p->last_model = room->model;
-	p->n_foreseen = 0;
-	longer_settle(&p->job.model->longer);
+	p->now.n_foreseen = 0;
+	longer_settle(&p->now.job.model->longer);
 	plan_next(p);
 }
 
@@ -315,8 +323,8 @@ static void submit(struct passes *p, const struct room *room)
 
 static bool pass_is_resident(const struct passes *p)
 {
-	for (uint32_t i = 0; i < p->job.n_lanes; i++)
-		if (room_absent_part(p->job.lanes[i]) < p->job.lanes[i]->step.n_parts)
+	for (uint32_t i = 0; i < p->now.job.n_lanes; i++)
+		if (room_absent_part(p->now.job.lanes[i]) < p->now.job.lanes[i]->step.n_parts)
 			return false;
 	return true;
 }
@@ -353,15 +361,13 @@ static void lane_give_back(struct passes *p, struct sched_lane *lane)
 
 static void go_on(struct passes *p)
 {
-	struct sched_lane *lane;
-
 	if (pass_is_resident(p)) {
-		begin_turn(p->core, step_first(&p->core->steps, STEP_IN_PASS));
+		begin_turn(p->core, p->now.job.lanes[0]);
 		segment_begin(p);
 		return;
 	}
-	while ((lane = step_first(&p->core->steps, STEP_IN_PASS)) != NULL)
-		lane_give_back(p, lane);
+	for (uint32_t i = 0; i < p->now.job.n_lanes; i++)
+		lane_give_back(p, p->now.job.lanes[i]);
 	pass_end(p);
 }
 
@@ -402,26 +408,48 @@ static bool is_held(struct passes *p, const struct sched_lane *first)
 	return held;
 }
 
-bool passes_begin(struct passes *p)
+/* The next one of the lane's model. */
+static void pass_begin(struct passes *p, struct sched_lane *first)
 {
-	struct sched_lane *first;
 	struct room room;
 
-	end_cancelled(p);
-	if (p->under_way) {
-		go_on(p);
-		return true;
-	}
-	first = turn_first(p->core, STEP_AWAITING_PASS, NULL);
-	if (is_held(p, first) || !first)
-		return false;
 	turn_begin_session(first);
 	begin_turn(p->core, first);
 	room_begin(p, first->step.model, &room);
 	if (room_fill(p, &room) < 0)
 		step_fail(p->core, first, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
-	else if (p->job.n_lanes > 0)
+	if (p->now.job.n_lanes > 0)
 		submit(p, &room);
+	else
+		pass_take_back(p);
+}
+
+static void between_segments(struct passes *p)
+{
+	struct sched_lane *first = pass_who_cuts_in(p);
+
+	if (first) {
+		pass_put_aside(p);
+		pass_begin(p, first);
+		return;
+	}
+	pass_choose(p);
+	go_on(p);
+}
+
+bool passes_begin(struct passes *p)
+{
+	struct sched_lane *first;
+
+	end_cancelled(p);
+	if (p->now.under_way) {
+		between_segments(p);
+		return true;
+	}
+	first = turn_first(p->core, STEP_AWAITING_PASS, NULL);
+	if (is_held(p, first) || !first)
+		return false;
+	pass_begin(p, first);
 	return true;
 }
 
@@ -481,24 +509,22 @@ static void lane_finish(struct passes *p, struct sched_lane *lane)
  * none of it was done anew. */
 static void learn(struct passes *p)
 {
-	double took_ns = (double)p->took_ns, gap_ns = (double)p->gap_ns;
+	double took_ns = (double)p->now.took_ns, gap_ns = (double)p->now.gap_ns;
 
-	slowness_learn(&p->core->passes, SLOWNESS_MAX, p->ran_ns, took_ns);
-	if (p->job.model && p->ran_ns < AS_MODELLED * p->ns)
-		longer_learn(&p->job.model->longer, &p->parts,
+	slowness_learn(&p->core->passes, SLOWNESS_MAX, p->now.ran_ns, took_ns);
+	if (p->now.job.model && p->now.ran_ns < AS_MODELLED * p->now.ns)
+		longer_learn(&p->now.job.model->longer, &p->now.parts,
 			     took_ns + (gap_ns < GAP_PART * took_ns ? gap_ns : 0));
 }
 
 static void pass_finish(struct passes *p)
 {
-	struct sched_core *core = p->core;
-	struct sched_lane *lane;
-
-	p->last_ns = core->now_ns;
-	if (p->ran_ns >= LEARN_NS)
+	p->last_ns = p->core->now_ns;
+	p->last_model = p->now.job.model;
+	if (p->now.ran_ns >= LEARN_NS)
 		learn(p);
-	while ((lane = step_first(&core->steps, STEP_IN_PASS)) != NULL)
-		lane_finish(p, lane);
+	for (uint32_t i = 0; i < p->now.job.n_lanes; i++)
+		lane_finish(p, p->now.job.lanes[i]);
 	pass_end(p);
 }
 
@@ -518,7 +544,7 @@ bool passes_poll(struct passes *p)
 	}
 	core->now_ns = core_clock(core);
 	p->in_flight = false;
-	p->took_ns += core->now_ns - p->begun_ns;
+	p->now.took_ns += core->now_ns - p->begun_ns;
 	core->stats.pass_ns += core->now_ns - p->begun_ns;
 	if (p->ran.ended)
 		pass_finish(p);
@@ -527,5 +553,6 @@ bool passes_poll(struct passes *p)
 
 void passes_fail(struct passes *p)
 {
-	pass_fail(p, outcome_bad(-EIO, ABI_BACKEND_FAILED, 0));
+	while (p->now.under_way)
+		pass_fail(p, outcome_bad(-EIO, ABI_BACKEND_FAILED, 0));
 }

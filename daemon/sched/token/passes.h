@@ -8,10 +8,11 @@
  *
  * Decode goes first, prompts have what is left: both by what rows are modelled to take, within some
  * times what the weights take to be read, or the budget. Whom there is no room for goes with a pass
- * to come, by turns of users, then of sessions. One pass at a time is under way. While others
- * compute their layers themselves it is run in short segments, and the backend is theirs in
- * between. Of a backend that holds the scheduler's thread while it computes segments are never
- * long.
+ * to come, by turns of users, then of sessions. While others compute their layers themselves a pass
+ * is run in short segments, and the backend is theirs in between. While others want tokens of
+ * another program segments are not long, and a pass of theirs comes between two: where they have
+ * had less (pass_turns.c). Of a backend that holds the scheduler's thread while it computes
+ * segments are never long.
  */
 #ifndef COPPICED_PASSES_H
 #define COPPICED_PASSES_H
@@ -33,10 +34,29 @@ struct pass_waiting {
 	uint64_t last_moved;
 };
 
+/* One that has begun, until it ends. */
+struct pass {
+	struct batch_job job; /* of its lanes, which are IN_PASS */
+	bool under_way; /* it has begun */
+	bool goes_on; /* the backend has had a segment of it, however little that was */
+	uint32_t n_rows; /* of those who are in it */
+	uint32_t n_foreseen; /* how often the next one was thought of */
+	double ns; /* what it is modelled to take */
+	struct longer_parts parts; /* of that */
+	struct backend_run_ns expected; /* the same, as it will be by all that is known */
+	double ran_ns; /* the same of its segments so far: more where it began anew */
+	uint64_t took_ns; /* with the backend, so far */
+	uint64_t gap_ns; /* since the model's pass before it; 0: that was another's */
+};
+
+#define PASSES_ASIDE (BACKEND_PROGRAMS_AT_ONCE - 1)
+
 struct passes {
 	struct sched_core *core; /* borrowed */
 	struct plans *plans; /* borrowed */
-	struct batch_job job; /* of the lanes that are IN_PASS */
+	struct pass now; /* whose segments the backend has; under way, if any is */
+	struct pass aside[PASSES_ASIDE]; /* those that wait for it: the first n_aside */
+	uint32_t n_aside;
 	uint64_t number; /* passes ever */
 	uint64_t last_ns; /* when the last one ended */
 	const struct sched_model *last_model; /* its; NULL: gone */
@@ -47,25 +67,15 @@ struct passes {
 	struct next_job next; /* what the next one is expected to have */
 	bool gets_ready; /* that still gets memory */
 	struct pass_waiting seen; /* who waited when that was thought of */
-	uint32_t n_foreseen; /* how often it was, of the pass under way */
-	bool under_way; /* it has begun */
-	bool in_flight; /* the backend has a segment of it */
-	struct backend_ran ran; /* what came of its last segment */
-	bool goes_on; /* the backend has had a segment of it, however little that was */
-	/* of the pass; owned, grow */
+	bool in_flight; /* the backend has a segment */
+	struct backend_ran ran; /* what came of the last one */
+	/* of the segment; owned, grow */
 	uint32_t *ids, *positions;
 	struct program_wanted *wanted;
 	uint32_t ids_room, positions_room, wanted_room;
 	struct program_rows rows;
-	uint32_t n_rows; /* of those who are in it */
 	struct backend_job planned; /* the job as the backend has it */
-	double ns; /* what it is modelled to take */
-	struct longer_parts parts; /* of that */
-	struct backend_run_ns expected; /* the same, as it will be by all that is known */
-	double ran_ns; /* the same of its segments so far: more where it began anew */
-	uint64_t begun_ns; /* when its segment went to the backend */
-	uint64_t took_ns; /* with the backend, so far */
-	uint64_t gap_ns; /* since the model's pass before it; 0: that was another's */
+	uint64_t begun_ns; /* when it went there */
 };
 
 void passes_init(struct passes *p, struct sched_core *core, struct plans *plans);
@@ -73,13 +83,13 @@ void passes_done(struct passes *p);
 /* The model is about to go. */
 void passes_forget_model(struct passes *p, const struct sched_model *model);
 
-/* Goes on with the pass that is under way; else starts the next one of what waits, unless it is
- * better to wait for company. Returns whether anything has been done. */
+/* Goes on with a pass that is under way; else, or where others cut in, starts the next one of what
+ * waits, unless it is better to wait for company. Returns whether anything has been done. */
 bool passes_begin(struct passes *p);
 /* Finishes the segment, and with the last one the pass, if the backend has; else gets some of the
  * next one ready. Returns whether anything has been done. */
 bool passes_poll(struct passes *p);
-/* The backend is gone: the entries of the pass that is under way fail. */
+/* The backend is gone: the entries of all passes that are under way fail. */
 void passes_fail(struct passes *p);
 /* When to look again whether company has come; UINT64_MAX: nobody is waited for. */
 uint64_t passes_deadline_ns(const struct passes *p);

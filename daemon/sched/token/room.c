@@ -30,8 +30,8 @@
 #include <string.h>
 
 /* Of what the weights take to be read, or the budget: decode, which goes together rather than read
- * them once more; and where somebody else would wait for all of it, as he wants tokens of other
- * weights. */
+ * them once more; and where somebody wants tokens of other weights, whose turn comes later the more
+ * all others have first. */
 #define DECODE_PARTS 4.0
 #define DECODE_PARTS_BESIDE 1.0
 #define LEAST_PART 0.25 /* of the budget: prompts, however much decode there is */
@@ -392,7 +392,7 @@ static void lane_take(struct passes *p, struct sched_lane *lane, struct room *ro
 	lane->decode.n_rows = room->n_of_lane;
 	if (lane->decode.n_rows == 0)
 		return;
-	if (job_add(p->core, &p->job, lane) < 0) {
+	if (job_add(p->core, &p->now.job, lane) < 0) {
 		step_fail(p->core, lane, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
 		return;
 	}
@@ -529,16 +529,16 @@ static void drop_absent(struct passes *p)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < p->job.n_lanes; i++) {
-		struct sched_lane *lane = p->job.lanes[i];
+	for (uint32_t i = 0; i < p->now.job.n_lanes; i++) {
+		struct sched_lane *lane = p->now.job.lanes[i];
 		uint32_t part = room_absent_part(lane);
 
 		if (part == lane->step.n_parts)
-			p->job.lanes[n++] = lane;
+			p->now.job.lanes[n++] = lane;
 		else
 			step_fail(p->core, lane, outcome_bad(-ENOSPC, ABI_NO_ROOM, part));
 	}
-	p->job.n_lanes = n;
+	p->now.job.n_lanes = n;
 }
 
 static int by_age(const void *a, const void *b)
@@ -551,7 +551,7 @@ static int by_age(const void *a, const void *b)
 
 int room_fill(struct passes *p, struct room *room)
 {
-	p->job.n_lanes = 0;
+	p->now.job.n_lanes = 0;
 	p->number++;
 	if (candidates_find(p, room->model, false) < 0)
 		return -ENOMEM;
@@ -559,8 +559,8 @@ int room_fill(struct passes *p, struct room *room)
 	take_prompts(p, room);
 	drop_absent(p);
 	/* Who comes again finds the plan of the last token, whoever came first. */
-	if (p->job.n_lanes)
-		qsort(p->job.lanes, p->job.n_lanes, sizeof(*p->job.lanes), by_age);
+	if (p->now.job.n_lanes)
+		qsort(p->now.job.lanes, p->now.job.n_lanes, sizeof(*p->now.job.lanes), by_age);
 	return 0;
 }
 
@@ -579,11 +579,11 @@ bool room_foresee(struct passes *p)
 
 	p->next.n_rows = p->next.n_slots = 0;
 	p->next.foresight = (struct store_foresight){0};
-	if (p->n_foreseen == FORESEEN_TIMES || candidates_find(p, p->job.model, true) < 0 ||
+	if (p->now.n_foreseen == FORESEEN_TIMES || candidates_find(p, p->now.job.model, true) < 0 ||
 	    !candidates_first(p, false))
 		return false;
-	p->n_foreseen++;
-	room_begin(p, p->job.model, &room);
+	p->now.n_foreseen++;
+	room_begin(p, p->now.job.model, &room);
 	room.foreseen = true;
 	take_decode(p, &room);
 	take_prompts(p, &room);
@@ -595,6 +595,6 @@ bool room_foresee(struct passes *p)
 
 bool room_get_ready(struct passes *p)
 {
-	p->gets_ready = store_model_get_ready(p->job.model->store, &p->next.foresight);
+	p->gets_ready = store_model_get_ready(p->now.job.model->store, &p->next.foresight);
 	return p->gets_ready;
 }

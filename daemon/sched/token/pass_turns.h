@@ -1,0 +1,17 @@
+/* pass_turns.h - which of several passes goes on, and whose may cut in. */
+#ifndef COPPICED_PASS_TURNS_H
+#define COPPICED_PASS_TURNS_H
+
+#include "passes.h"
+
+/* Between two segments: who has had less than all who are in a pass, and wants tokens of a program
+ * that has none under way. NULL: nobody has, or there are as many passes as there may be. */
+struct sched_lane *pass_who_cuts_in(const struct passes *p);
+/* Another one is about to begin; with pass_take_back, or its end, this one is there again. */
+void pass_put_aside(struct passes *p);
+/* None is under way now: the last one put aside is, if there is one. */
+void pass_take_back(struct passes *p);
+/* Of those under way the one of whom had least is there from now on. */
+void pass_choose(struct passes *p);
+
+#endif

@@ -1,0 +1,334 @@
+/*
+ * pass_turns_test.c - users of several programs: nobody's tokens wait for all of another program's
+ * pass, and each has his part of the backend's time.
+ */
+#include "school.h"
+
+#include "daemon/program/held_program.h"
+#include "daemon/sched/sched_impl.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define SEGMENT_NS (5 * MS)
+#define PLACES 200u
+#define ROW_NS (0.3 * MS)
+#define SHORT_NS (2 * MS)
+#define OWN_NS (SHORT_NS + ROW_NS) /* a pass of one token */
+#define PAUSE_NS UINT64_C(40000000)
+#define LOOK_NS UINT64_C(100000)
+#define FAIR 0.45
+
+/* A pupil who asks for a token after the other, some time after he has had the last one: for less
+ * than his part of the backend's time. */
+struct waiter {
+	struct pupil *pupil;
+	uint64_t asked_ns, asks_ns; /* 0: he has asked */
+	double longest_ns;
+	uint32_t n;
+};
+
+static struct school *start(void)
+{
+	struct school *s = school_new(ROW_NS);
+
+	world.n_places = PLACES;
+	world.fixed_ns = SHORT_NS;
+	school_start(s);
+	return s;
+}
+
+static struct waiter waiter_of(struct pupil *pupil)
+{
+	ask(pupil, 1);
+	return (struct waiter){.pupil = pupil, .asked_ns = world.now_ns};
+}
+
+static void look_at(struct waiter *w)
+{
+	double ns = (double)(world.now_ns - w->asked_ns);
+
+	if (!has(w->pupil))
+		return;
+	if (w->asks_ns == 0) {
+		assert_int_equal(end_of(w->pupil).status, 0);
+		w->longest_ns = ns > w->longest_ns ? ns : w->longest_ns;
+		w->asks_ns = world.now_ns + PAUSE_NS;
+		w->n++;
+	}
+	if (world.now_ns < w->asks_ns)
+		return;
+	w->asked_ns = world.now_ns;
+	w->asks_ns = 0;
+	ask(w->pupil, 1);
+}
+
+static void go(struct school *s, struct waiter *waiters, uint32_t n, double for_ns)
+{
+	uint64_t end_ns = world.now_ns + (uint64_t)for_ns;
+
+	while (world.now_ns < end_ns) {
+		for (uint32_t i = 0; i < n; i++)
+			look_at(&waiters[i]);
+		go_round(s);
+	}
+}
+
+/* What is seen before all know that there are others counts for nothing. */
+static void go_and_forget(struct school *s, struct waiter *waiters, uint32_t n)
+{
+	go(s, waiters, n, 500 * MS);
+	for (uint32_t i = 0; i < n; i++) {
+		waiters[i].longest_ns = 0;
+		waiters[i].n = 0;
+	}
+}
+
+/* A prompt of another program without end: a pass of it takes several segments. */
+static void tokens_wait_for_a_segment_of_anothers_prompt(void **state)
+{
+	struct school *s = start();
+	struct waiter w;
+
+	(void)state;
+	join(s, 1, 10000, 1);
+	w = waiter_of(join(s, 2, 0, 2));
+	go_and_forget(s, &w, 1);
+	world.longest_ns = 0;
+	go(s, &w, 1, 2000 * MS);
+	assert_true(world.longest_ns > 3 * SEGMENT_NS);
+	assert_true(w.n > 30);
+	assert_true(w.longest_ns <= SEGMENT_NS + OWN_NS + 1 * MS);
+	school_free(s);
+}
+
+/* The same beside many that decode. */
+static void tokens_wait_for_a_segment_of_others_decode(void **state)
+{
+	struct school *s = start();
+	struct waiter w;
+
+	(void)state;
+	for (uint32_t i = 0; i < 30; i++)
+		join(s, 1, 4, 1);
+	w = waiter_of(join(s, 2, 0, 2));
+	go_and_forget(s, &w, 1);
+	world.longest_ns = 0;
+	go(s, &w, 1, 2000 * MS);
+	assert_true(world.longest_ns > 3 * SEGMENT_NS);
+	assert_true(w.longest_ns <= SEGMENT_NS + OWN_NS + 1 * MS);
+	school_free(s);
+}
+
+/* Three whose passes take long, and one who asks for a token at a time. */
+static void tokens_wait_for_no_pass_of_three_other_programs(void **state)
+{
+	struct school *s = start();
+	struct waiter w;
+
+	(void)state;
+	for (uint32_t user = 1; user <= 3; user++)
+		join(s, user, 10000, user);
+	w = waiter_of(join(s, 4, 0, 4));
+	go_and_forget(s, &w, 1);
+	go(s, &w, 1, 2000 * MS);
+	assert_true(w.n > 30);
+	assert_true(w.longest_ns <= SEGMENT_NS + OWN_NS + 1 * MS);
+	school_free(s);
+}
+
+/* More programs than can have rows under way: who comes then waits for the end of a pass. */
+static void all_go_on_where_programs_are_more_than_go_at_once(void **state)
+{
+	struct school *s = start();
+
+	(void)state;
+	for (uint32_t user = 1; user <= BACKEND_PROGRAMS_AT_ONCE + 2; user++)
+		join(s, user, 10000, user);
+	go(s, NULL, 0, 6000 * MS);
+	for (uint32_t i = 0; i < s->n; i++)
+		assert_true(s->pupils[i].c.session->tokens_computed > 300);
+	school_free(s);
+}
+
+/* Part of what all had that the pupils from first on had. */
+static double share_of(const struct school *s, uint32_t first, uint32_t n)
+{
+	double all_ns = 0, ns = 0;
+
+	for (uint32_t i = 0; i < s->n; i++) {
+		all_ns += had_ns(&s->pupils[i]);
+		ns += i >= first && i < first + n ? had_ns(&s->pupils[i]) : 0;
+	}
+	return ns / all_ns;
+}
+
+/* The scheduler hears of who comes while the backend is at work. */
+static void go_on(struct school *s, double for_ns)
+{
+	uint64_t end_ns = world.now_ns + (uint64_t)for_ns;
+
+	for (; world.now_ns < end_ns; world.now_ns += LOOK_NS) {
+		for (uint32_t i = 0; i < s->n; i++)
+			if (has(&s->pupils[i]))
+				ask(&s->pupils[i], s->pupils[i].again);
+		sched_round(s->h.sched);
+	}
+}
+
+/* One session of a program beside thirty of another. */
+static double share_of_one(uint32_t n_of_one, uint32_t n_of_many, bool hears)
+{
+	struct school *s = start();
+	double share;
+
+	join(s, 1, n_of_one, 1);
+	for (uint32_t i = 0; i < 30; i++)
+		join(s, 2, n_of_many, 2);
+	if (hears)
+		go_on(s, 2000 * MS);
+	else
+		go(s, NULL, 0, 2000 * MS);
+	share = share_of(s, 0, 1);
+	print_message("%u tokens at a time beside 30 sessions of %u: %.3f of the time\n", n_of_one,
+		      n_of_many, share);
+	school_free(s);
+	return share;
+}
+
+static void each_of_two_users_of_programs_has_half(void **state)
+{
+	static const uint32_t again[][2] = {{1, 1}, {10000, 1}, {1, 10000}, {10000, 10000}};
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(again) / sizeof(*again); i++) {
+		double share = share_of_one(again[i][0], again[i][1], true);
+
+		assert_true(share >= FAIR && share <= 1 - FAIR);
+	}
+}
+
+/* Where nobody is heard of before a segment ends, who asks for a token at a time has one for each
+ * segment. */
+static void on_a_backend_that_holds_a_token_goes_with_each_segment(void **state)
+{
+	(void)state;
+	assert_true(share_of_one(1, 1, false) >= OWN_NS / (OWN_NS + SEGMENT_NS));
+	assert_true(share_of_one(1, 10000, false) >= OWN_NS / (OWN_NS + SEGMENT_NS));
+	assert_true(share_of_one(10000, 10000, false) >= FAIR);
+}
+
+/* He would only wait for himself: his passes go one after the other. */
+static void a_users_other_program_does_not_cut_in(void **state)
+{
+	struct school *s = start();
+
+	(void)state;
+	join(s, 1, 10000, 1);
+	join(s, 1, 1, 2);
+	for (uint32_t i = 0; i < 2000; i++) {
+		go_round(s);
+		assert_int_equal(s->h.sched->passes.n_aside, 0);
+	}
+	assert_true(s->pupils[1].c.session->decode_steps > 10);
+	school_free(s);
+}
+
+static void go_till_one_is_aside(struct school *s)
+{
+	for (uint32_t i = 0; s->h.sched->passes.n_aside == 0; i++) {
+		assert_true(i < 100000);
+		go_round(s);
+	}
+}
+
+/* What all passes had under way fails with it. */
+static void a_backend_that_fails_fails_all_passes(void **state)
+{
+	struct school *s = start();
+	struct pupil *p, *q;
+
+	(void)state;
+	p = join(s, 1, 0, 1);
+	q = join(s, 2, 0, 2);
+	ask(q, 1);
+	go_till_all_have(s);
+	ask(p, 10000);
+	go_passes(s, 1);
+	ask(q, 5000);
+	go_till_one_is_aside(s);
+	passes_fail(&s->h.sched->passes);
+	assert_true(has(p) && has(q));
+	assert_int_equal(end_of(p).status, -EIO);
+	assert_int_equal(end_of(q).status, -EIO);
+	assert_false(s->h.sched->passes.now.under_way);
+	school_free(s);
+}
+
+/* A pass that fails while another waits for it leaves that as it is. */
+static void a_pass_that_fails_fails_no_other(void **state)
+{
+	struct school *s = start();
+	struct pupil *p, *q;
+
+	(void)state;
+	p = join(s, 1, 0, 1);
+	q = join(s, 2, 0, 2);
+	ask(q, 1);
+	go_till_all_have(s);
+	ask(p, 100);
+	go_passes(s, 1);
+	ask(q, 1);
+	world.n_before_failure = world.n_passes;
+	while (!has(q))
+		go_round(s);
+	assert_int_equal(end_of(q).status, -ENOMEM);
+	assert_false(has(p));
+	world.n_before_failure = 0;
+	go_till_all_have(s);
+	assert_int_equal(end_of(p).status, 0);
+	school_free(s);
+}
+
+/* While it is aside its sequence is closed: that waits for its end, and nothing is left. */
+static void who_leaves_a_pass_that_is_aside_leaves_nothing(void **state)
+{
+	struct school *s = start();
+	struct pupil *p, *q;
+
+	(void)state;
+	p = join(s, 1, 0, 1);
+	q = join(s, 2, 5000, 2);
+	go_passes(s, 3);
+	ask(p, 5000);
+	go_till_one_is_aside(s);
+	world.instant = true;
+	q->again = 0;
+	assert_int_equal(client_close(&p->c, p->seq), 0);
+	assert_int_equal(client_close(&q->c, q->seq), 0);
+	world.instant = false;
+	assert_int_equal(harness_status(&s->h).store.n_seqs, 0);
+	school_free(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(tokens_wait_for_a_segment_of_anothers_prompt),
+		cmocka_unit_test(tokens_wait_for_a_segment_of_others_decode),
+		cmocka_unit_test(tokens_wait_for_no_pass_of_three_other_programs),
+		cmocka_unit_test(all_go_on_where_programs_are_more_than_go_at_once),
+		cmocka_unit_test(each_of_two_users_of_programs_has_half),
+		cmocka_unit_test(on_a_backend_that_holds_a_token_goes_with_each_segment),
+		cmocka_unit_test(a_users_other_program_does_not_cut_in),
+		cmocka_unit_test(a_backend_that_fails_fails_all_passes),
+		cmocka_unit_test(a_pass_that_fails_fails_no_other),
+		cmocka_unit_test(who_leaves_a_pass_that_is_aside_leaves_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
