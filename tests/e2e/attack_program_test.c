@@ -111,6 +111,81 @@ static void floods_of_tokens_of_one_heavy_layer(void **state)
 	assert_withstood(state, attack_neighbour, flood_one_layer);
 }
 
+/* A prompt without end, whose passes take many times as long as a token of tests/model. */
+static int read_without_end(const struct harness *h, int said)
+{
+	static const uint32_t ids[PROMPT_TOKENS], first;
+	struct coppice_lane *lane;
+	struct coppice_match match;
+	struct coppice_seq *seq;
+	uint32_t model;
+	struct coppice *c = heavy_open(h->socket, &model);
+	const struct coppice_decode_seq part = {.ids = ids, .n_new = PROMPT_TOKENS};
+	struct coppice_decode_seq parts[] = {part};
+	const struct coppice_decode decode = {.size = sizeof(decode), .seqs = parts, .n_seqs = 1};
+	uint64_t ticket;
+
+	assert_int_equal(coppice_lane_new(c, &lane), 0);
+	assert_int_equal(coppice_seq_open(lane, model, &first, 1, 0, &seq, &match), 0);
+	parts[0].seq = seq;
+	for (bool on = false; attack_goes_on(); on = true) {
+		assert_int_equal(coppice_seq_trim(seq, 0, NULL), 0);
+		assert_int_equal(coppice_decode(lane, &decode, &ticket), 0);
+		if (!on)
+			attack_is_on(said);
+		assert_int_equal(coppice_wait(lane, ticket, COPPICE_SECONDS(60)), 0);
+	}
+	return 0;
+}
+
+#define BESIDE_PROMPT 80u
+#define BESIDE_TOKENS 60u
+#define BESIDE_ALONE 10u
+
+static uint64_t count_passes(struct client *root)
+{
+	Coppice__Status status = COPPICE__STATUS__INIT;
+
+	return client_verb(root, status, &status)->status->passes;
+}
+
+/* A token is there, as it was the first time, before the reader's pass has ended that was under way
+ * when it was asked for: no pass but its own has begun meanwhile. Between two passes, and where this
+ * process waits for a processor, it may be otherwise. */
+static void write_beside_reader(const struct harness *h, struct client *root)
+{
+	static float logits[BESIDE_TOKENS][DECODE_VOCAB];
+	static bool seen;
+	struct decode_client client;
+	struct coppice_seq *seq;
+	uint32_t n_alone = 0;
+
+	snprintf(service.socket, sizeof(service.socket), "%s", h->socket);
+	decode_client_open(&client, &service);
+	seq = decode_anew(&client, service.ids, BESIDE_PROMPT);
+	for (uint32_t i = 0; i < BESIDE_TOKENS; i++) {
+		uint64_t before = count_passes(root);
+
+		decode_run(&client, seq, service.ids + BESIDE_PROMPT + i, 1);
+		n_alone += count_passes(root) == before + 1;
+		if (!seen)
+			memcpy(logits[i], decode_logits(&client), sizeof(logits[i]));
+		decode_assert_same(&client, logits[i]);
+	}
+	seen = true;
+	print_message("%u of %u tokens within a pass of a reader's\n", n_alone, BESIDE_TOKENS);
+	assert_true(n_alone >= BESIDE_ALONE);
+	coppice_seq_close(seq);
+	decode_client_close(&client);
+}
+
+static void tokens_beside_a_prompt_of_another_program(void **state)
+{
+	const struct attack attack = {.life = read_without_end, .beside = write_beside_reader};
+
+	assert_attack_withstood(state, &attack);
+}
+
 /* Opens and leaves, again and again: weights that are there, a program of them. */
 static int flood_programs(const struct harness *h, int said)
 {
@@ -234,6 +309,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(floods_of_tokens_and_prompts_of_programs),
 		cmocka_unit_test(floods_of_tokens_of_one_heavy_layer),
+		cmocka_unit_test(tokens_beside_a_prompt_of_another_program),
 		cmocka_unit_test(floods_of_programs),
 		cmocka_unit_test(floods_of_programs_of_most_layers),
 		cmocka_unit_test(loads_that_never_end),
