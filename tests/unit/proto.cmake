@@ -11,6 +11,8 @@ endif()
 if(TARGET coppice_static)
 	coppice_test(NAME client_failure_test SOURCES unit/client_failure_test.c
 		LIBS coppice_static coppice_proto LABELS unit)
+	coppice_test(NAME sized_test SOURCES unit/sized_test.c
+		LIBS coppice_static coppice_proto LABELS unit)
 	coppice_test(NAME client_wait_test SOURCES unit/client_wait_test.c
 		LIBS coppice_static coppice_proto LABELS unit tsan)
 	target_link_options(client_wait_test PRIVATE -Wl,--wrap=syscall -Wl,--wrap=clock_gettime)
