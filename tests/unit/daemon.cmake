@@ -18,7 +18,8 @@ if(TARGET coppice_daemon)
 	target_link_options(weights_content_test PRIVATE -Wl,--wrap=strstr)
 	coppice_test(NAME weights_verbs_test SOURCES unit/weights_verbs_test.c
 		LIBS coppice_daemon LABELS unit)
-	target_link_options(weights_verbs_test PRIVATE -Wl,--wrap=weights_real)
+	target_link_options(weights_verbs_test PRIVATE
+		-Wl,--wrap=weights_real -Wl,--wrap=weights_lend)
 	coppice_test(NAME loop_test SOURCES unit/loop_test.c
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 	coppice_test(NAME loop_turns_test SOURCES unit/loop_turns_test.c

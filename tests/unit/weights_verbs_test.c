@@ -1,6 +1,7 @@
 /*
- * weights_verbs_test.c - verbs that look at weights just as others come to stand for them. The
- * linker puts a weights_real around the table's that still finds what was there a moment before.
+ * weights_verbs_test.c - verbs that look at weights just as others come to stand for them, and what
+ * is said where they are not lent. The linker puts a weights_real around the table's that still
+ * finds what was there a moment before, and a weights_lend that fails as the test says.
  */
 #include "daemon/control/verbs.h"
 #include "daemon/session/reply.h"
@@ -24,6 +25,16 @@ struct weights *__wrap_weights_real(struct weights *weights)
 	return weights;
 }
 
+static int lending;
+int __wrap_weights_lend(struct weights *weights, struct backend_lent *ret);
+
+int __wrap_weights_lend(struct weights *weights, struct backend_lent *ret)
+{
+	(void)weights;
+	(void)ret;
+	return lending;
+}
+
 struct fixture {
 	struct config config;
 	struct sessions home;
@@ -42,6 +53,8 @@ static int set_up(void **state)
 	assert_non_null(f);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
 	f->config.max_weights = 1;
+	f->config.max_unread_fds = f->home.max_fds = 100;
+	f->home.backend_name = "test's";
 	assert_int_equal(weights_table_new(&(struct weights_config){0}, &f->home.weights), 0);
 	f->tensor = (struct program_tensor){.name = "a", .n_out = 1, .n_in = 2};
 	f->real = (struct weights){.home = f->home.weights, .state = WEIGHTS_READY};
@@ -53,6 +66,7 @@ static int set_up(void **state)
 	f->home.config = &f->config;
 	f->session = (struct session){.home = &f->home,
 				      .state = SESSION_OPEN,
+				      .privileged = true,
 				      .fd = fds[0],
 				      .peer.pidfd = -1,
 				      .weights = &f->held};
@@ -114,11 +128,39 @@ static void tensors_are_those_of_who_stands_for_them(void **state)
 	coppice__reply__free_unpacked(reply, NULL);
 }
 
+static void assert_not_lent(struct fixture *f, int code, const char *words)
+{
+	Coppice__WeightsMap m = COPPICE__WEIGHTS_MAP__INIT;
+	Coppice__Reply *reply;
+
+	m.weights = 1;
+	lending = code;
+	verb_weights_map.begin(&f->session, 7, &m);
+	reply = hear(f);
+	assert_int_equal(reply->code, code);
+	assert_non_null(strstr(reply->message, words));
+	coppice__reply__free_unpacked(reply, NULL);
+}
+
+static void why_weights_are_not_lent_is_said(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_not_lent(f, -EPERM, "lend_weights = 1");
+	f->config.lend_weights = 1;
+	assert_not_lent(f, -EAGAIN, "ask again");
+	assert_not_lent(f, -EOPNOTSUPP, "(test's) lends no weights");
+	assert_not_lent(f, -ENOMEM, "no memory to move");
+	assert_not_lent(f, -EIO, "cannot be lent: Input/output error");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(ready_has_the_tensors_of_those_that_stand_for_them,
 						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(why_weights_are_not_lent_is_said, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(tensors_are_those_of_who_stands_for_them, set_up,
 						tear_down),
 	};
