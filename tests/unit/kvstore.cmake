@@ -22,3 +22,4 @@ foreach(unit tier tier_models tier_restart tier_write)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
 		LIBS kvstore_fixtures coppice_kvstore LABELS unit kvstore)
 endforeach()
+target_link_options(tier_test PRIVATE -Wl,--wrap=calloc)

@@ -6,6 +6,16 @@
 
 static const struct tier_world_key any;
 
+/* The linker puts this around libc's: what a node needs to go down. */
+static bool is_out_of_memory;
+void *__real_calloc(size_t n, size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes);
+
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+	return is_out_of_memory ? NULL : __real_calloc(n, bytes);
+}
+
 static void test_what_is_evicted_comes_back_from_host_memory(void **state)
 {
 	struct tier_world *w = tier_world_of(state, (struct tier_world_options){8, 16, 0});
@@ -360,6 +370,30 @@ static void test_a_copy_under_way_keeps_the_border(void **state)
 	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 16);
 }
 
+static uint64_t n_pages(const struct tier_world *w)
+{
+	struct store_stats stats;
+
+	store_stats(w->store, &stats);
+	return stats.n_pages;
+}
+
+/* It is lost, and the pages that are free by that are counted. What is older goes first. */
+static void test_what_has_no_memory_to_go_down_is_forgotten(void **state)
+{
+	struct tier_world *w = tier_world_of(state, (struct tier_world_options){16, 16, 0});
+
+	tier_world_leave(w, DOCUMENT_A);
+	tier_world_leave(w, DOCUMENT_B);
+	assert_int_equal(n_pages(w), 10);
+	is_out_of_memory = true;
+	assert_int_equal(store_evict(w->store, NULL, 100, 1), 5);
+	is_out_of_memory = false;
+	assert_int_equal(n_pages(w), 5);
+	assert_int_equal(tier_world_cached(w, any, DOCUMENT_A), 0);
+	assert_int_equal(tier_world_cached(w, any, DOCUMENT_B), 16);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, tier_set_up, tier_tear_down)
 
 int main(void)
@@ -383,6 +417,7 @@ int main(void)
 		TEST(test_nodes_of_two_tiers_become_one),
 		TEST(test_a_copy_under_way_keeps_the_border),
 		TEST(test_tiers_come_to_an_empty_store_alone),
+		TEST(test_what_has_no_memory_to_go_down_is_forgotten),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
