@@ -510,6 +510,17 @@ static void test_the_last_that_was_prepared_is_there(void **state)
 	ahead_free(&a);
 }
 
+/* Half as much again, but whole granules of what is large. */
+static void test_a_buffers_room_is_some_more_but_nothing_large(void **state)
+{
+	(void)state;
+	assert_int_equal(queue_room(1000), 1500);
+	for (size_t n = 1; n < 4; n++) {
+		assert_int_equal(queue_room(n * QUEUE_GRANULE), n * QUEUE_GRANULE);
+		assert_int_equal(queue_room(n * QUEUE_GRANULE + 1), (n + 1) * QUEUE_GRANULE);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -538,6 +549,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_so_is_that_of_a_prompt, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_it_takes_in_tokens_before_the_device_has_it,
 						setup, teardown),
+		cmocka_unit_test(test_a_buffers_room_is_some_more_but_nothing_large),
 		cmocka_unit_test_setup_teardown(test_the_last_that_was_prepared_is_there, setup,
 						teardown),
 	};

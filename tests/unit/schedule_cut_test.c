@@ -80,6 +80,25 @@ static void test_no_block_has_two_work_tiles_for_want_of_a_longer_one(void **sta
 	}
 }
 
+/* Of strips that are cut, whose partials take time. */
+static void test_a_schedules_time_is_that_of_its_parts(void **state)
+{
+	struct schedule_expect e;
+	struct cut c;
+
+	(void)state;
+	cut_init(&c, 16, (uint32_t[]){1, 64}, (uint32_t[]){20000, 1}, 8);
+	e = c.schedule.expect;
+	assert_true(e.n_cut > 0 && e.kv_blocks_ns > 0 && e.work_tiles_ns > 0 && e.parts_ns > 0);
+	assert_true(e.idle_ns >= 0 && e.memory_ns >= 0 && e.merge_ns > 0);
+	assert_float_equal(e.all_ns,
+			   e.launch_ns + e.kv_blocks_ns + e.work_tiles_ns + e.parts_ns + e.idle_ns +
+				   e.memory_ns + e.merge_ns,
+			   1);
+	assert_true(e.parts_ns > 10);
+	cut_done(&c);
+}
+
 /* 128 rows on a root alone: but for the last, work tiles end where a wide tile does. */
 static void test_wide_work_tiles_have_whole_wide_tiles(void **state)
 {
@@ -359,6 +378,7 @@ static void test_warps_walk_runs_of_wide_tiles_to_the_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_schedules_time_is_that_of_its_parts),
 		cmocka_unit_test(test_no_block_has_two_work_tiles_for_want_of_a_longer_one),
 		cmocka_unit_test(test_wide_work_tiles_have_whole_wide_tiles),
 		cmocka_unit_test(test_wide_work_tiles_share_the_leaves),
