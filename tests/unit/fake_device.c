@@ -274,6 +274,7 @@ uint32_t fake_device_refused;
 
 int lt_find(struct lt *lt, const struct lt_product *p)
 {
+	assert_true(p->n_w > 0 && p->n_out > 0 && p->n_in > 0 && p->n_rows > 0);
 	return lt && p->n_in % 8 == 0 && p->n_out != fake_device_refused ? 0 : -EOPNOTSUPP;
 }
 

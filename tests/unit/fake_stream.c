@@ -21,6 +21,8 @@ struct fake_stream fake;
 
 void fake_reset(void)
 {
+	assert_int_equal(fake.n_streams, 0);
+	assert_int_equal(fake.n_memories, 0);
 	memset(&fake, 0, sizeof(fake));
 	fake.now_ns = (uint64_t)time(NULL) * 1000000000;
 }
@@ -192,6 +194,7 @@ int clock_gettime(clockid_t clock, struct timespec *ret)
 
 cudaError_t cudaMalloc(void **ret, size_t bytes)
 {
+	fake.n_memories++;
 	assert_non_null(*ret = calloc(1, bytes));
 	return cudaSuccess;
 }
@@ -199,18 +202,21 @@ cudaError_t cudaMalloc(void **ret, size_t bytes)
 cudaError_t cudaMallocHost(void **ret, size_t bytes)
 {
 	fake.n_pinned++;
+	fake.n_memories++;
 	assert_non_null(*ret = calloc(1, bytes));
 	return cudaSuccess;
 }
 
 cudaError_t cudaFree(void *at)
 {
+	fake.n_memories -= at != NULL;
 	free(at);
 	return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void *at)
 {
+	fake.n_memories -= at != NULL;
 	free(at);
 	return cudaSuccess;
 }
@@ -234,6 +240,7 @@ cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret, unsigned flags)
 {
 	(void)flags;
+	fake.n_streams++;
 	*ret = (cudaStream_t)&fake;
 	return cudaSuccess;
 }
@@ -241,6 +248,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret, unsigned flags)
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
 	(void)stream;
+	fake.n_streams--;
 	return cudaSuccess;
 }
 

@@ -37,9 +37,11 @@ extern struct fake_stream {
 	struct fake_deed deeds[FAKE_BATCHES]; /* by id */
 	uint32_t n_stood, n_called;
 	uint32_t n_pinned; /* times that memory was asked for */
+	uint32_t n_streams, n_memories; /* that are there */
 	uint64_t now_ns;
 } fake;
 
+/* Before each test, which leaves nothing of the device behind: the next one says so. */
 void fake_reset(void);
 /* As far as it goes. */
 void fake_runs(void);
