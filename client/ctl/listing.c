@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,4 +143,20 @@ json_t *listing_json(const struct listing *listing)
 int listing_print_json(struct call *call, const struct listing *listing, const char *name)
 {
 	return json_print(call, json_pack("{s:o}", name, listing_json(listing)));
+}
+
+int listing_print_table(struct call *call, const struct listing *listing,
+			const struct listing_table *as)
+{
+	TABLE table = table_new(as->columns, as->n_columns);
+
+	if (listing->n == 0) {
+		puts(as->none);
+		return 0;
+	}
+	for (size_t i = 0; i < listing->n; i++)
+		if (as->add(&table, listing->items[i]) < 0)
+			return call_fail_memory(call);
+	table_print(&table);
+	return 0;
 }

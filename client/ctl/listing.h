@@ -7,6 +7,7 @@
 
 #include "call.h"
 #include "proto/cli/must_check.h"
+#include "table.h"
 
 #include <jansson.h>
 
@@ -28,6 +29,16 @@ json_t *listing_json(const struct listing *listing);
 /* {"name": [...]} on a line. 0, or -errno with call->error. */
 MUST_CHECK int listing_print_json(struct call *call, const struct listing *listing,
 				  const char *name);
+
+struct listing_table {
+	const struct table_column *columns; /* borrowed */
+	size_t n_columns;
+	const char *none; /* what an empty one says */
+	int (*add)(struct table *table, const void *item); /* by table_add; 0 or -ENOMEM */
+};
+/* A row for each item. 0, or -ENOMEM with call->error. */
+MUST_CHECK int listing_print_table(struct call *call, const struct listing *listing,
+				   const struct listing_table *as);
 
 static inline void listing_donep(struct listing *listing)
 {

@@ -5,7 +5,6 @@
 
 #include "json.h"
 #include "listing.h"
-#include "table.h"
 #include "text.h"
 
 #include <inttypes.h>
@@ -22,8 +21,10 @@ static const struct table_column columns[] = {
 };
 #define N_COLUMNS (sizeof(columns) / sizeof(*columns))
 
-static int add_pin(struct table *table, const Coppice__Pin *pin)
+static int add_pin(struct table *table, const void *item)
 {
+	const Coppice__Pin *pin = item;
+
 	return table_add(table, (struct text[N_COLUMNS]){
 					text_number(pin->pin),
 					text_number(pin->node),
@@ -35,20 +36,7 @@ static int add_pin(struct table *table, const Coppice__Pin *pin)
 				});
 }
 
-static int print_pins(struct ctl *ctl, const struct listing *pins)
-{
-	TABLE table = table_new(columns, N_COLUMNS);
-
-	if (pins->n == 0) {
-		puts("no pins");
-		return 0;
-	}
-	for (size_t i = 0; i < pins->n; i++)
-		if (add_pin(&table, (const Coppice__Pin *)pins->items[i]) < 0)
-			return call_fail_memory(&ctl->call);
-	table_print(&table);
-	return 0;
-}
+static const struct listing_table as_table = {columns, N_COLUMNS, "no pins", add_pin};
 
 int pins_run(struct ctl *ctl)
 {
@@ -59,7 +47,7 @@ int pins_run(struct ctl *ctl)
 		return r;
 	if (ctl->options.json)
 		return listing_print_json(&ctl->call, &pins, "pins");
-	return print_pins(ctl, &pins);
+	return listing_print_table(&ctl->call, &pins, &as_table);
 }
 
 int pins_pin(struct ctl *ctl)

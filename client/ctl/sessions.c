@@ -3,7 +3,6 @@
  */
 #include "sessions.h"
 
-#include "table.h"
 #include "text.h"
 
 #include <stdio.h>
@@ -33,8 +32,10 @@ int sessions_read(struct ctl *ctl, struct listing *ret)
 	return r;
 }
 
-static int add_session(struct table *table, const Coppice__Session *s)
+static int add_session(struct table *table, const void *item)
 {
+	const Coppice__Session *s = item;
+
 	return table_add(table, (struct text[N_COLUMNS]){
 					text_number(s->id),
 					text_number(s->pid),
@@ -50,20 +51,7 @@ static int add_session(struct table *table, const Coppice__Session *s)
 				});
 }
 
-static int print_sessions(struct ctl *ctl, const struct listing *sessions)
-{
-	TABLE table = table_new(columns, N_COLUMNS);
-
-	if (sessions->n == 0) {
-		puts("no sessions");
-		return 0;
-	}
-	for (size_t i = 0; i < sessions->n; i++)
-		if (add_session(&table, (const Coppice__Session *)sessions->items[i]) < 0)
-			return call_fail_memory(&ctl->call);
-	table_print(&table);
-	return 0;
-}
+static const struct listing_table as_table = {columns, N_COLUMNS, "no sessions", add_session};
 
 int sessions_run(struct ctl *ctl)
 {
@@ -74,5 +62,5 @@ int sessions_run(struct ctl *ctl)
 		return r;
 	if (ctl->options.json)
 		return listing_print_json(&ctl->call, &sessions, "sessions");
-	return print_sessions(ctl, &sessions);
+	return listing_print_table(&ctl->call, &sessions, &as_table);
 }

@@ -5,7 +5,6 @@
 
 #include "listing.h"
 #include "status.h"
-#include "table.h"
 #include "text.h"
 
 #include <stdio.h>
@@ -18,8 +17,10 @@ static const struct table_column columns[] = {
 };
 #define N_COLUMNS (sizeof(columns) / sizeof(*columns))
 
-static int add_row(struct table *table, const Coppice__WeightsRow *row)
+static int add_row(struct table *table, const void *item)
 {
+	const Coppice__WeightsRow *row = item;
+
 	return table_add(table, (struct text[N_COLUMNS]){
 					text_number(row->number),
 					text_user(row->domain),
@@ -31,20 +32,7 @@ static int add_row(struct table *table, const Coppice__WeightsRow *row)
 				});
 }
 
-static int print_rows(struct ctl *ctl, const struct listing *rows)
-{
-	TABLE table = table_new(columns, N_COLUMNS);
-
-	if (rows->n == 0) {
-		puts("no weights");
-		return 0;
-	}
-	for (size_t i = 0; i < rows->n; i++)
-		if (add_row(&table, (const Coppice__WeightsRow *)rows->items[i]) < 0)
-			return call_fail_memory(&ctl->call);
-	table_print(&table);
-	return 0;
-}
+static const struct listing_table as_table = {columns, N_COLUMNS, "no weights", add_row};
 
 /* What they have together with KV; only who may see all users' is told. */
 static int print_memory(struct ctl *ctl)
@@ -66,6 +54,6 @@ int weights_run(struct ctl *ctl)
 		return r;
 	if (ctl->options.json)
 		return listing_print_json(&ctl->call, &rows, "weights");
-	r = print_rows(ctl, &rows);
+	r = listing_print_table(&ctl->call, &rows, &as_table);
 	return r < 0 ? r : print_memory(ctl);
 }
