@@ -29,4 +29,21 @@ static inline int pool_config_check(const struct backend_config *config, char *e
 	return 0;
 }
 
+/* Of a page, all of its layers and heads. 0 where an extent is smaller, and a sentence in error. */
+static inline uint64_t pool_config_page_bytes(const struct work_shape *shape, uint64_t extent_bytes,
+					      char *error, size_t error_bytes)
+{
+	uint64_t token_bytes = 2 * (uint64_t)shape->head_dim * work_dtype_bytes(shape->dtype);
+	uint64_t bytes = token_bytes * shape->page_tokens;
+
+	if (!__builtin_mul_overflow(bytes, shape->n_kv_heads, &bytes) &&
+	    !__builtin_mul_overflow(bytes, shape->n_layers, &bytes) && bytes <= extent_bytes)
+		return bytes;
+	say(error, error_bytes,
+	    "a page of %u tokens, %u layers and %u KV heads is larger than an extent of %llu bytes",
+	    shape->page_tokens, shape->n_layers, shape->n_kv_heads,
+	    (unsigned long long)extent_bytes);
+	return 0;
+}
+
 #endif

@@ -5,6 +5,7 @@
 #include "pool.h"
 #include "huge.h"
 #include "kernels/heads.h"
+#include "kernels/pool_config.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -69,21 +70,9 @@ static bool check_shape(const struct work_shape *s, char *error, size_t error_by
 uint64_t pool_page_bytes(const struct pool *pool, const struct work_shape *shape, char *error,
 			 size_t error_bytes)
 {
-	uint64_t token_bytes, bytes;
-
 	if (!check_shape(shape, error, error_bytes))
 		return 0;
-	token_bytes = 2 * (uint64_t)shape->head_dim * work_dtype_bytes(shape->dtype);
-	if (__builtin_mul_overflow(token_bytes * shape->page_tokens, shape->n_kv_heads, &bytes) ||
-	    __builtin_mul_overflow(bytes, shape->n_layers, &bytes) || bytes > pool->extent_bytes) {
-		say(error, error_bytes,
-		    "a page of %u tokens, %u layers and %u KV heads is larger than an extent of "
-		    "%llu bytes",
-		    shape->page_tokens, shape->n_layers, shape->n_kv_heads,
-		    (unsigned long long)pool->extent_bytes);
-		return 0;
-	}
-	return bytes;
+	return pool_config_page_bytes(shape, pool->extent_bytes, error, error_bytes);
 }
 
 void pool_pages_init(struct pool_pages *pages, const struct pool *pool,

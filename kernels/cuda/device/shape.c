@@ -5,6 +5,7 @@
  */
 #include "shape.h"
 #include "kernels/heads.h"
+#include "kernels/pool_config.h"
 #include "kernels/say.h"
 
 #define LOG2_E 1.4426950408889634
@@ -33,21 +34,9 @@ static bool check_shape(const struct work_shape *s, char *error, size_t error_by
 uint64_t shape_page_bytes(const struct pool *pool, const struct work_shape *shape, char *error,
 			  size_t error_bytes)
 {
-	uint64_t bytes;
-
 	if (!check_shape(shape, error, error_bytes))
 		return 0;
-	bytes = kv_head_bytes(shape);
-	if (__builtin_mul_overflow(bytes, shape->n_kv_heads, &bytes) ||
-	    __builtin_mul_overflow(bytes, shape->n_layers, &bytes) || bytes > pool->extent_bytes) {
-		say(error, error_bytes,
-		    "a page of %u tokens, %u layers and %u KV heads is larger than an extent of "
-		    "%llu bytes",
-		    shape->page_tokens, shape->n_layers, shape->n_kv_heads,
-		    (unsigned long long)pool->extent_bytes);
-		return 0;
-	}
-	return bytes;
+	return pool_config_page_bytes(shape, pool->extent_bytes, error, error_bytes);
 }
 
 struct pool_pages shape_pages(const struct pool *pool, const struct work_shape *shape)
