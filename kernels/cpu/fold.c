@@ -269,21 +269,26 @@ static void fold_block(const struct fold *f, struct fold_state *state, struct bl
 	add_values(f, state, b, runs);
 }
 
-/* Rows [first, end) of a KV head whose rows begin at base; b says where its KV is. */
+/* Of a KV head, whose rows begin at base. */
+struct head_rows {
+	uint32_t base, first, end;
+};
+
+/* b says where the head's KV is. */
 static void fold_head(const struct fold *f, struct fold_state *state, struct block *b,
-		      const struct runs *runs, uint32_t base, uint32_t first, uint32_t end)
+		      const struct runs *runs, struct head_rows rows)
 {
 	uint32_t group = group_of(f), size = block_rows(group);
 
-	for (uint32_t row = first; row < end; row += b->n_rows) {
+	for (uint32_t row = rows.first; row < rows.end; row += b->n_rows) {
 		uint32_t in = row % size;
 
-		b->row = base + row;
-		b->n_rows = min_u32(size - in, end - row);
+		b->row = rows.base + row;
+		b->n_rows = min_u32(size - in, rows.end - row);
 		b->q = state->q + (size_t)(b->row / size) * VEC_BLOCK * f->job->shape->head_dim +
 		       in;
 		for (uint32_t r = 0; r < b->n_rows; r++)
-			b->mask[r] = state->mask[(row - first + r) / group];
+			b->mask[r] = state->mask[(row - rows.first + r) / group];
 		fold_block(f, state, b, runs);
 	}
 }
@@ -328,11 +333,12 @@ static void fold_tile(const struct fold *f, struct fold_state *state, const stru
 	find_masks(f, tile, lo, hi, state->mask);
 	for (uint32_t h = 0; h < f->n_heads; h++) {
 		struct block b = {.shift = h * f->pages->block_bytes};
+		struct head_rows rows = {h * stride, (lo - f->begin) * group,
+					 (hi - f->begin) * group};
 
 		if (RACES_ARE_TOLD)
 			tell_head(f, &b, runs, state->mask, hi - lo);
-		fold_head(f, state, &b, runs, h * stride, (lo - f->begin) * group,
-			  (hi - f->begin) * group);
+		fold_head(f, state, &b, runs, rows);
 	}
 }
 

@@ -49,22 +49,22 @@ static int reserve(struct backend_summary *s, uint64_t n_tokens)
 	return 0;
 }
 
-/* Rows [first, first + n) of a head block, which are of one mean. */
+/* The part's rows of a head block. */
 static void take_mean(struct backend_summary *s, const struct pool_pages *pages,
-		      const struct vec *vec, const char *block, uint32_t first, uint32_t n,
+		      const struct vec *vec, const char *block, const struct slices_part *part,
 		      void *ret)
 {
 	enum work_dtype dtype = s->shape.dtype;
 	_Alignas(64) char key[DIM_MAX * 4];
 	_Alignas(64) float sum[DIM_MAX] = {0}, one[DIM_MAX];
 
-	for (uint32_t i = 0; i < n; i++) {
-		pool_key(pages, &s->shape, block, first + i, key);
+	for (uint32_t i = 0; i < part->n; i++) {
+		pool_key(pages, &s->shape, block, part->row + i, key);
 		vec->widen[dtype](one, key, s->shape.head_dim, 1);
 		for (uint32_t d = 0; d < s->shape.head_dim; d++)
 			sum[d] += one[d];
 	}
-	vec->narrow[dtype](ret, sum, s->shape.head_dim, 1 / (float)n);
+	vec->narrow[dtype](ret, sum, s->shape.head_dim, 1 / (float)part->n);
 }
 
 int summary_add(struct backend_summary *s, const struct pool_pages *pages, const struct vec *vec,
@@ -81,8 +81,7 @@ int summary_add(struct backend_summary *s, const struct pool_pages *pages, const
 	while (slices_next(&walk, &part)) {
 		for (uint32_t head = 0; head < s->shape.n_kv_heads; head++)
 			take_mean(s, pages, vec, pool_block(pages, part.page, span->layer, head),
-				  part.row, part.n,
-				  summary_at(s, part.index, span->to_layer, head));
+				  &part, summary_at(s, part.index, span->to_layer, head));
 	}
 	return 0;
 }

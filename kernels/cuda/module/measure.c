@@ -173,11 +173,10 @@ int measure_clocks(struct batch *b, uint64_t flush_bytes, struct device_clocks *
 
 /* What all devices' threads share. */
 struct layers {
-	struct batch *const *batches;
-	const int *devices;
+	const struct measure_members *members;
 	const struct cuda_measure_layers *how;
-	uint32_t n, n_devices;
-	struct cuda_measure_stamp *stamps; /* [n][n_devices][depth]; NULL: not wanted */
+	uint32_t n;
+	struct cuda_measure_stamp *stamps; /* [n][members->n][depth]; NULL: not wanted */
 	pthread_barrier_t begin;
 };
 
@@ -220,7 +219,7 @@ static int capture_layers(struct batch *b, const struct cuda_measure_layers *how
 /* Of the last depth launches. */
 static int read_stamps(struct layers *all, uint32_t device, uint32_t i)
 {
-	const struct peer_state *at = peer_state_of(all->batches[device]->peer);
+	const struct peer_state *at = peer_state_of(all->members->batches[device]->peer);
 	uint32_t depth = all->how->depth;
 	struct peer_state state;
 
@@ -232,7 +231,7 @@ static int read_stamps(struct layers *all, uint32_t device, uint32_t i)
 		const struct peer_stamp *from =
 			&state.stamps[(state.epoch - depth + 1 + layer) % PEER_STAMPS];
 
-		all->stamps[((size_t)i * all->n_devices + device) * depth + layer] =
+		all->stamps[((size_t)i * all->members->n + device) * depth + layer] =
 			(struct cuda_measure_stamp){from->begin_ns, from->end_ns};
 	}
 	return 0;
@@ -242,11 +241,11 @@ static void *run_layers(void *arg)
 {
 	struct layers_thread *t = arg;
 	struct layers *all = t->all;
-	struct batch *b = all->batches[t->index];
+	struct batch *b = all->members->batches[t->index];
 	struct measure m = {0};
 	int r = -EIO;
 
-	cudaSetDevice(all->devices[t->index]);
+	cudaSetDevice(all->members->devices[t->index]);
 	if (cudaEventCreate(&m.begin) == cudaSuccess && cudaEventCreate(&m.end) == cudaSuccess)
 		r = capture_layers(b, all->how, &m);
 	for (uint32_t i = 0; i < all->n; i++) {
@@ -259,15 +258,15 @@ static void *run_layers(void *arg)
 	return NULL;
 }
 
-static int start_threads(struct layers *all, struct layers_thread *threads, uint32_t n_devices)
+static int start_threads(struct layers *all, struct layers_thread *threads)
 {
-	for (uint32_t i = 0; i < n_devices; i++) {
+	for (uint32_t i = 0; i < all->members->n; i++) {
 		threads[i] = (struct layers_thread){.all = all, .index = i};
 		threads[i].us = calloc(all->n, sizeof(float));
 		if (!threads[i].us)
 			return -ENOMEM;
 	}
-	for (uint32_t i = 0; i < n_devices; i++) {
+	for (uint32_t i = 0; i < all->members->n; i++) {
 		/* those that were started wait for all: there is no way back */
 		if (thread_start("layers", run_layers, &threads[i], &threads[i].thread) != 0)
 			abort();
@@ -275,31 +274,25 @@ static int start_threads(struct layers *all, struct layers_thread *threads, uint
 	return 0;
 }
 
-int measure_group(struct batch *const *batches, const int *devices, uint32_t n_devices,
-		  const struct cuda_measure_layers *how, uint32_t n, float *ret_us,
-		  struct cuda_measure_stamp *ret_stamps)
+int measure_group(const struct measure_members *members, const struct cuda_measure_layers *how,
+		  uint32_t n, float *ret_us, struct cuda_measure_stamp *ret_stamps)
 {
-	struct layers all = {.batches = batches,
-			     .devices = devices,
-			     .how = how,
-			     .n = n,
-			     .n_devices = n_devices,
-			     .stamps = ret_stamps};
+	struct layers all = {.members = members, .how = how, .n = n, .stamps = ret_stamps};
 	struct layers_thread threads[PEERS_MAX] = {0};
 	int r;
 
-	for (uint32_t i = 0; i < n_devices; i++) {
-		if (batches[i]->n_last != 1 || how->depth > CUDA_MEASURE_DEPTH)
+	for (uint32_t i = 0; i < members->n; i++) {
+		if (members->batches[i]->n_last != 1 || how->depth > CUDA_MEASURE_DEPTH)
 			return -EINVAL;
 	}
-	pthread_barrier_init(&all.begin, NULL, n_devices);
-	r = start_threads(&all, threads, n_devices);
-	for (uint32_t i = 0; i < n_devices; i++) {
+	pthread_barrier_init(&all.begin, NULL, members->n);
+	r = start_threads(&all, threads);
+	for (uint32_t i = 0; i < members->n; i++) {
 		if (threads[i].thread)
 			pthread_join(threads[i].thread, NULL);
 		r = r ? r : threads[i].result;
 		for (uint32_t k = 0; k < n && !r; k++)
-			ret_us[k * n_devices + i] = threads[i].us[k] / (float)how->depth;
+			ret_us[k * members->n + i] = threads[i].us[k] / (float)how->depth;
 		free(threads[i].us);
 	}
 	pthread_barrier_destroy(&all.begin);

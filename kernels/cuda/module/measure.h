@@ -16,8 +16,16 @@ MUST_CHECK int measure_products(struct batch *b, struct backend_program *program
 				uint32_t n, float *ret_us);
 /* As cuda_clocks says. */
 MUST_CHECK int measure_clocks(struct batch *b, uint64_t flush_bytes, struct device_clocks *ret);
-/* As cuda_measure_group says; devices: the CUDA ordinals. */
-MUST_CHECK int measure_group(struct batch *const *batches, const int *devices, uint32_t n_devices,
+
+/* Members of a group, and the CUDA ordinals of their devices. */
+struct measure_members {
+	struct batch *batches[PEERS_MAX];
+	int devices[PEERS_MAX];
+	uint32_t n;
+};
+
+/* As cuda_measure_group says. */
+MUST_CHECK int measure_group(const struct measure_members *members,
 			     const struct cuda_measure_layers *how, uint32_t n, float *ret_us,
 			     struct cuda_measure_stamp *ret_stamps);
 

@@ -84,12 +84,12 @@ int coppice_cuda_measure_products(struct backend *b, struct backend_program *pro
 	return measure_products(&b->batch, program, n_rows, n, ret_us);
 }
 
-static void list_members(struct backend *const *members, uint32_t n, struct batch **ret_batches,
-			 int *ret_devices)
+static void list_members(struct backend *const *members, uint32_t n, struct measure_members *ret)
 {
-	for (uint32_t i = 0; i < n && i < PEERS_MAX; i++) {
-		ret_batches[i] = &members[i]->batch;
-		ret_devices[i] = members[i]->device;
+	ret->n = min_u32(n, PEERS_MAX);
+	for (uint32_t i = 0; i < ret->n; i++) {
+		ret->batches[i] = &members[i]->batch;
+		ret->devices[i] = members[i]->device;
 	}
 }
 
@@ -97,13 +97,12 @@ int coppice_cuda_measure_group(struct backend *const *members, uint32_t n_member
 			       const struct cuda_measure_layers *how, uint32_t n, float *ret_us,
 			       struct cuda_measure_stamp *ret_stamps)
 {
-	struct batch *batches[PEERS_MAX];
-	int devices[PEERS_MAX];
+	struct measure_members all;
 
-	list_members(members, n_members, batches, devices);
+	list_members(members, n_members, &all);
 	for (uint32_t i = 0; i < n_members; i++)
 		backend_enter(members[i]);
-	return measure_group(batches, devices, n_members, how, n, ret_us, ret_stamps);
+	return measure_group(&all, how, n, ret_us, ret_stamps);
 }
 
 int coppice_cuda_free_bytes(struct backend *b, uint64_t *ret)

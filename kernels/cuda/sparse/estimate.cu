@@ -230,14 +230,22 @@ extern "C" uint64_t device_estimate_bytes(const struct device_estimate *e)
 	       (wide[2] > narrow[2] ? wide[2] : narrow[2]);
 }
 
-static bool encode(encode_function to, CUtensorMap *map, bool bf16, uint32_t rank, uint64_t at,
-		   const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box)
+/* What a map is of; each array [rank]. */
+struct tensor {
+	uint64_t at;
+	uint32_t rank;
+	const cuuint64_t *sizes, *strides;
+	const cuuint32_t *box;
+};
+
+static bool encode(encode_function to, CUtensorMap *map, bool bf16, const struct tensor &t)
 {
 	static const cuuint32_t every[5] = {1, 1, 1, 1, 1};
 
 	return to(map, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-		  rank, (void *)at, sizes, strides, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
-		  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+		  t.rank, (void *)t.at, t.sizes, t.strides, t.box, every,
+		  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+		  CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
 		  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
@@ -252,7 +260,7 @@ static bool encode_keys(encode_function to, CUtensorMap *map, const struct estim
 				      (cuuint64_t)j.kv_block_bytes * kv_blocks};
 	const cuuint32_t box[] = {SLAB_VALUES, 1, 1, squares};
 
-	return encode(to, map, j.e.shape.bf16, 4, j.e.pool, sizes, strides, box);
+	return encode(to, map, j.e.shape.bf16, {j.e.pool, 4, sizes, strides, box});
 }
 
 /* What a warp brings of a slab, where pages lie side by side. */
@@ -270,7 +278,7 @@ static bool encode_runs(encode_function to, CUtensorMap *map, const struct estim
 				      (cuuint64_t)j.kv_block_bytes * kv_blocks, j.e.page_bytes};
 	const cuuint32_t box[] = {SLAB_VALUES, 1, 1, squares, n_pages};
 
-	return encode(to, map, j.e.shape.bf16, 5, j.e.pool, sizes, strides, box);
+	return encode(to, map, j.e.shape.bf16, {j.e.pool, 5, sizes, strides, box});
 }
 
 static bool maps_make(const struct estimate_job &j, struct wide_maps *ret)
@@ -289,7 +297,7 @@ static bool maps_make(const struct estimate_job &j, struct wide_maps *ret)
 		return false;
 	encode_function to = (encode_function)at;
 
-	return encode(to, &ret->q, j.e.shape.bf16, 3, (uint64_t)j.q, sizes, strides, box) &&
+	return encode(to, &ret->q, j.e.shape.bf16, {(uint64_t)j.q, 3, sizes, strides, box}) &&
 	       encode_runs(to, &ret->runs, j, kv_blocks) &&
 	       encode_keys(to, &ret->windows, j, kv_blocks, ESTIMATE_WINDOW_TOKENS / j.e.stride) &&
 	       encode_keys(to, &ret->kv_blocks, j, 1, 1);

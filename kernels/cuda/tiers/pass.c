@@ -124,23 +124,28 @@ static bool q_bring(struct queue *q, uint64_t to, uint64_t row_bytes, uint64_t f
 	return device_bring(&copy, q->stream) == cudaSuccess;
 }
 
-/* The query's Q comes to the device before the first pass that has it, so that attention never
- * reads it over the bus. */
-static bool query_place(struct pass *p, struct queue *q, const struct backend_io *from,
-			const struct room *room, uint32_t row, uint32_t n_rows,
+/* Where a query's Q is, and this pass' part of its O and LSE goes; of its first row. */
+static void query_place(const struct pass *p, const struct room *room, uint32_t row,
 			struct backend_io *ret)
 {
-	char *here = p->at + room->q + row * room->row;
-	bool there = p->there[row];
+	uintptr_t at = (uintptr_t)p->at;
 
-	ret->q = (uintptr_t)here;
-	ret->o = (uintptr_t)p->at + room->o + p->n_parts * room->o_bytes + row * room->row;
-	ret->lse =
-		(uintptr_t)p->at + room->lse + p->n_parts * room->lse_bytes + row * room->lse_row;
+	ret->q = at + room->q + row * room->row;
+	ret->o = at + room->o + p->n_parts * room->o_bytes + row * room->row;
+	ret->lse = at + room->lse + p->n_parts * room->lse_bytes + row * room->lse_row;
 	ret->q_stride = ret->o_stride = room->row;
 	ret->lse_stride = room->lse_row;
+}
+
+/* The query's Q comes to the device before the first pass that has it, so that attention never
+ * reads it over the bus. */
+static bool query_bring(struct pass *p, struct queue *q, const struct backend_io *from,
+			const struct backend_io *to, uint32_t row, uint32_t n_rows)
+{
+	bool there = p->there[row];
+
 	p->there[row] = true;
-	return there || q_bring(q, (uintptr_t)here, room->row, from->q, from->q_stride, n_rows);
+	return there || q_bring(q, to->q, to->q_stride, from->q, from->q_stride, n_rows);
 }
 
 int pass_bring(struct pass *p, struct queue *q, const struct backend_estimate *e, uint64_t *ret_q)
@@ -208,8 +213,11 @@ int pass_begin(struct pass *p, struct queue *q, const struct backend_batch *batc
 		uint32_t n_rows = job->tree->queries[i].n_rows;
 
 		p->io[i] = job->io[i];
-		if (job->io[i].o && !query_place(p, q, &job->io[i], &room, row, n_rows, &p->io[i]))
-			r = -EIO;
+		if (job->io[i].o) {
+			query_place(p, &room, row, &p->io[i]);
+			if (!query_bring(p, q, &job->io[i], &p->io[i], row, n_rows))
+				r = -EIO;
+		}
 		row += n_rows;
 	}
 	*ret = p->jobs;
