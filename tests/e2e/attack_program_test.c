@@ -206,35 +206,16 @@ static void floods_of_programs(void **state)
 	assert_withstood(state, attack_neighbour, flood_programs);
 }
 
-#define LAYERS 1024u
-
-static int find_tensor(void *weights, const char *name, uint32_t *ret)
-{
-	return coppice_weights_find(weights, name, ret);
-}
-
 /* Of as many layers as there may be, each of which is looked at before it is refused. */
 static int ask_for_long_programs(const struct harness *h, int said)
 {
-	static uint32_t tensors[LAYERS * COPPICE_SLOTS_MAX];
-	static uint8_t kind_of[LAYERS];
-	static struct coppice_hf_program *program;
 	struct coppice_program_info info;
 	struct decode_client client;
-	char why[COPPICE_HF_WHY_BYTES];
 	uint32_t model;
 
 	snprintf(service.socket, sizeof(service.socket), "%s", h->socket);
 	decode_client_open(&client, &service);
-	if (coppice_hf_read(MODEL_DIR "/config.json", NULL, &program, why) < 0 ||
-	    coppice_hf_bind(program, find_tensor, client.weights, why) < 0)
-		return 97;
-	info = program->info;
-	for (uint32_t i = 0; i < LAYERS; i++)
-		memcpy(tensors + i * info.n_slots, info.tensors, info.n_slots * sizeof(*tensors));
-	info.n_layers = LAYERS;
-	info.tensors = tensors;
-	info.kind_of = kind_of;
+	info = decode_deep_program(decode_program(&client));
 	info.max_positions = UINT32_MAX;
 	attack_is_on(said);
 	while (attack_goes_on())

@@ -20,7 +20,6 @@
 
 #include <cmocka.h>
 
-#define LAYERS 1024u
 #define KILLS 1000u
 #define KILL_S 6 /* or as many as there is time for; COPPICE_SECONDS: that long */
 #define VICTIMS 3u
@@ -30,23 +29,6 @@ struct decode_service service = {.options = {"--max-token-ms=10", "--weights=96M
 
 /* ---- programs ------------------------------------------------------------------------------- */
 
-static int find_tensor(void *weights, const char *name, uint32_t *ret)
-{
-	return coppice_weights_find(weights, name, ret);
-}
-
-/* That of tests/model, bound to the client's weights. */
-static struct coppice_hf_program *program_of(const struct decode_client *client)
-{
-	struct coppice_hf_program *program;
-	char why[COPPICE_HF_WHY_BYTES];
-
-	if (coppice_hf_read(MODEL_DIR "/config.json", NULL, &program, why) < 0 ||
-	    coppice_hf_bind(program, find_tensor, client->weights, why) < 0)
-		fail_msg("%s", why);
-	return program;
-}
-
 static void expect_words(struct decode_client *client, int r, int error, const char *words)
 {
 	assert_int_equal(r, error);
@@ -54,11 +36,8 @@ static void expect_words(struct decode_client *client, int r, int error, const c
 		fail_msg("\"%s\" does not say \"%s\"", coppice_explain(client->c), words);
 }
 
-/* Each layer names the same few matrices, so that the weights are small. */
 static void a_program_whose_tokens_take_too_long_is_refused(void **state)
 {
-	static uint32_t tensors[LAYERS * COPPICE_SLOTS_MAX];
-	static uint8_t kind_of[LAYERS];
 	struct coppice_hf_program *program;
 	struct coppice_program_info info;
 	struct decode_client client;
@@ -66,13 +45,8 @@ static void a_program_whose_tokens_take_too_long_is_refused(void **state)
 
 	(void)state;
 	decode_client_open(&client, &service);
-	program = program_of(&client);
-	info = program->info;
-	for (uint32_t i = 0; i < LAYERS; i++)
-		memcpy(tensors + i * info.n_slots, info.tensors, info.n_slots * sizeof(*tensors));
-	info.n_layers = LAYERS;
-	info.tensors = tensors;
-	info.kind_of = kind_of;
+	program = decode_program(&client);
+	info = decode_deep_program(program);
 	expect_words(&client, coppice_program_new(client.c, client.weights, &info, &model), -E2BIG,
 		     "max_token_ms");
 	coppice_hf_free(program);
@@ -91,7 +65,7 @@ static void programs_take_no_more_memory_than_there_is_for_weights(void **state)
 
 	(void)state;
 	decode_client_open(&client, &service);
-	program = program_of(&client);
+	program = decode_program(&client);
 	info = program->info;
 	do {
 		info.eps += 1e-6f;
@@ -117,7 +91,7 @@ static void how_long_a_path_may_be_is_each_programs_own(void **state)
 
 	(void)state;
 	decode_client_open(&client, &service);
-	program = program_of(&client);
+	program = decode_program(&client);
 	decode_prompt(&client, service.ids, 30);
 	program->info.max_positions = 20;
 	assert_int_equal(coppice_program_new(client.c, client.weights, &program->info,

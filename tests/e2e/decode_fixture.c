@@ -145,7 +145,7 @@ static int find_tensor(void *weights, const char *name, uint32_t *ret)
 	return coppice_weights_find(weights, name, ret);
 }
 
-static void open_program(struct decode_client *client)
+struct coppice_hf_program *decode_program(const struct decode_client *client)
 {
 	struct coppice_hf_program *program;
 	char why[COPPICE_HF_WHY_BYTES];
@@ -153,6 +153,27 @@ static void open_program(struct decode_client *client)
 	if (coppice_hf_read(MODEL_DIR "/config.json", NULL, &program, why) < 0 ||
 	    coppice_hf_bind(program, find_tensor, client->weights, why) < 0)
 		fail_msg("%s", why);
+	return program;
+}
+
+struct coppice_program_info decode_deep_program(const struct coppice_hf_program *program)
+{
+	static uint32_t tensors[DECODE_LAYERS_MOST * COPPICE_SLOTS_MAX];
+	static uint8_t kind_of[DECODE_LAYERS_MOST];
+	struct coppice_program_info info = program->info;
+
+	for (uint32_t i = 0; i < DECODE_LAYERS_MOST; i++)
+		memcpy(tensors + i * info.n_slots, info.tensors, info.n_slots * sizeof(*tensors));
+	info.n_layers = DECODE_LAYERS_MOST;
+	info.tensors = tensors;
+	info.kind_of = kind_of;
+	return info;
+}
+
+static void open_program(struct decode_client *client)
+{
+	struct coppice_hf_program *program = decode_program(client);
+
 	must(client->c,
 	     coppice_program_new(client->c, client->weights, &program->info, &client->model));
 	coppice_hf_free(program);

@@ -6,6 +6,7 @@
 #define DECODE_FIXTURE_H
 
 #include "client/coppice_program.h"
+#include "client/model/coppice_hf.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -13,6 +14,7 @@
 #define DECODE_TOKENS 600u /* of the document */
 #define DECODE_VOCAB 256u
 #define DECODE_OUT_BYTES (1u << 20)
+#define DECODE_LAYERS_MOST 1024u
 
 struct decode_service {
 	const char *options[6]; /* more of them, up to NULL */
@@ -49,6 +51,11 @@ void decode_client_close(struct decode_client *client);
 void decode_client_open_of(struct decode_client *client, const struct decode_service *s,
 			   const char *path);
 struct coppice_weights *decode_weights(struct coppice *c);
+/* That of tests/model, bound to the client's weights; the caller's to free. */
+struct coppice_hf_program *decode_program(const struct decode_client *client);
+/* As many layers as there may be, which name the same few matrices, so that the weights are small.
+ * Good until the next call. */
+struct coppice_program_info decode_deep_program(const struct coppice_hf_program *program);
 
 /* On n of ids; what others have computed of it is cached. */
 struct coppice_seq *decode_open(struct decode_client *client, const uint32_t *ids, uint32_t n,

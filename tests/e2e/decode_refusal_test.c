@@ -30,20 +30,11 @@ struct trial {
 	uint8_t kind_of[N_LAYERS];
 };
 
-static int find_tensor(void *weights, const char *name, uint32_t *ret)
-{
-	return coppice_weights_find(weights, name, ret);
-}
-
 static void trial_open(struct trial *t)
 {
-	char why[COPPICE_HF_WHY_BYTES];
-
 	*t = (struct trial){0};
 	decode_client_open(&t->client, &service);
-	if (coppice_hf_read(MODEL_DIR "/config.json", NULL, &t->good, why) < 0 ||
-	    coppice_hf_bind(t->good, find_tensor, t->client.weights, why) < 0)
-		fail_msg("%s", why);
+	t->good = decode_program(&t->client);
 }
 
 /* Good again. */
@@ -112,7 +103,9 @@ static void a_program_that_does_not_fit_its_weights_is_told_by_tensor(void **sta
 	t.tensors[2 * n_slots + slot] = t.info.embed; /* of other columns alone */
 	is_refused(&t, "layer 2");
 	trial_begin(&t);
-	assert_int_equal(find_tensor(t.client.weights, down, &t.tensors[2 * n_slots + slot]), 0);
+	assert_int_equal(coppice_weights_find(t.client.weights, down,
+					      &t.tensors[2 * n_slots + slot]),
+			 0);
 	is_refused(&t, "layer 2");
 	is_refused(&t, down);
 	trial_begin(&t);
