@@ -14,6 +14,8 @@
 #include "daemon/base/threads.h"
 #include "daemon/base/units.h"
 
+#include "kvstore/base/cleanup.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -165,29 +167,26 @@ static int refuse_bytes(struct load *l, uint64_t bytes)
 /* 1: they are known, there is nothing to load. */
 static int know_files(struct load *l, const struct loader_file *files, uint32_t n)
 {
-	struct loader_file *copy = malloc(n * sizeof(*copy));
+	CLEANUP_FREE struct loader_file *copy = malloc(n * sizeof(*copy));
+	struct loader_file *taken;
 	uint64_t bytes = 0, domain_bytes = weights_config(l->weights)->memory.domain_bytes;
 
 	l->parts = calloc(n, sizeof(*l->parts));
-	if (!copy || !l->parts) {
-		free(copy);
+	if (!copy || !l->parts)
 		return fail(l, -ENOMEM, "There is no memory to load them.");
-	}
 	l->n_parts = n;
 	for (uint32_t i = 0; i < n; i++) {
 		copy[i] = l->parts[i].about = files[i];
 		if (files[i].bytes < SAFETENSORS_LENGTH_BYTES ||
-		    __builtin_add_overflow(bytes, files[i].bytes, &bytes)) {
-			free(copy);
+		    __builtin_add_overflow(bytes, files[i].bytes, &bytes))
 			return out_of_order(l);
-		}
 	}
 	atomic_store_explicit(&l->weights->bytes_all, bytes, memory_order_relaxed);
-	if (bytes / FILES_TIMES > domain_bytes + LOADER_HEADERS_BYTES_MAX) {
-		free(copy);
+	if (bytes / FILES_TIMES > domain_bytes + LOADER_HEADERS_BYTES_MAX)
 		return refuse_bytes(l, bytes);
-	}
-	return weights_are_known(l->weights, copy, n, is_fresh(files, n));
+	taken = copy;
+	copy = NULL;
+	return weights_are_known(l->weights, taken, n, is_fresh(files, n));
 }
 
 static int hear_files(struct load *l)
