@@ -139,8 +139,9 @@ static int read_without_end(const struct harness *h, int said)
 }
 
 #define BESIDE_PROMPT 80u
-#define BESIDE_TOKENS 60u
-#define BESIDE_ALONE 10u
+#define BESIDE_TOKENS 40u
+#define BESIDE_ALONE 20u
+#define BESIDE_PAUSE_US 10000
 
 static uint64_t count_passes(struct client *root)
 {
@@ -150,8 +151,8 @@ static uint64_t count_passes(struct client *root)
 }
 
 /* A token is there, as it was the first time, before the reader's pass has ended that was under way
- * when it was asked for: no pass but its own has begun meanwhile. Between two passes, and where this
- * process waits for a processor, it may be otherwise. */
+ * when it was asked for: no pass but its own has begun meanwhile. Between two passes, and where
+ * this process waits for a processor, it may be otherwise. Who pauses so long is not waited for. */
 static void write_beside_reader(const struct harness *h, struct client *root)
 {
 	static float logits[BESIDE_TOKENS][DECODE_VOCAB];
@@ -164,7 +165,10 @@ static void write_beside_reader(const struct harness *h, struct client *root)
 	decode_client_open(&client, &service);
 	seq = decode_anew(&client, service.ids, BESIDE_PROMPT);
 	for (uint32_t i = 0; i < BESIDE_TOKENS; i++) {
-		uint64_t before = count_passes(root);
+		uint64_t before;
+
+		usleep(BESIDE_PAUSE_US);
+		before = count_passes(root);
 
 		decode_run(&client, seq, service.ids + BESIDE_PROMPT + i, 1);
 		n_alone += count_passes(root) == before + 1;
