@@ -128,7 +128,8 @@ static void what_was_slow_for_a_while_is_so_no_longer(void **state)
 	uint64_t before, slow;
 
 	(void)state;
-	modelled_join(m, 1, FEW_TOKENS);
+	/* eight times its steps are no less than is learned from */
+	modelled_join(m, 1, 2 * FEW_TOKENS);
 	struct modelled_client *client = modelled_join(m, 2, FEW_TOKENS);
 
 	m->first_again = 1;
@@ -238,6 +239,26 @@ static void what_plans_take_is_in_the_budget(void **state)
 		modelled_await(m, &m->clients[i]);
 	assert_true(m->most_slices > PAGES);
 	assert_true((double)m->most_slices <= most);
+	modelled_free(m);
+}
+
+/* Its pages take as long to be named as to be read: who has a plan made has had both. */
+static void who_has_a_plan_made_is_counted_its_time(void **state)
+{
+	struct modelled *m = start(30);
+	struct modelled_client *client = modelled_join(m, 1, SHORT_TOKENS);
+	const struct abi_entry fork = {.kind = ABI_FORK, .seq = client->seq};
+	struct sched_model *model = client->c.session->models[client->c.model - 1];
+	double plan_ns = pages_ns(model, SHORT_TOKENS), before_ns;
+
+	(void)state;
+	model->pair_ns = 0;
+	model->token_ns = plan_ns / SHORT_TOKENS;
+	client->seq = client_do(&client->c, fork, NULL, 0).value;
+	before_ns = client->c.session->backend_ns;
+	modelled_ask(m, client, 1);
+	modelled_await(m, client);
+	assert_true(client->c.session->backend_ns - before_ns >= 2 * 0.99 * plan_ns);
 	modelled_free(m);
 }
 
@@ -450,6 +471,7 @@ int main(void)
 		cmocka_unit_test(a_machine_is_feared_for_one_batch),
 		cmocka_unit_test(the_first_batch_makes_no_streamed_pass_longer),
 		cmocka_unit_test(what_plans_take_is_in_the_budget),
+		cmocka_unit_test(who_has_a_plan_made_is_counted_its_time),
 		cmocka_unit_test(the_longest_path_is_cut_at_the_least_budget),
 		cmocka_unit_test(the_largest_budget_cuts_nothing),
 		cmocka_unit_test(blocks_are_chosen_on_paths_that_are_not_too_long),

@@ -59,7 +59,7 @@ int batch_add(struct batch *b, struct sched_lane *lane)
 static void batch_clear(struct batch *b)
 {
 	b->n_jobs = 0;
-	b->alone_ns = b->ns = 0;
+	b->alone_ns = b->ns = b->device_ns = 0;
 	b->sliced = b->in_flight = false;
 }
 
@@ -96,13 +96,11 @@ static int batch_make(struct batch *b)
 	return jobs_plan(&b->plans, b->jobs, b->n_jobs, b->backend_jobs);
 }
 
-/* What a job is modelled to take, as it was planned. */
+/* What a job is modelled to take of the backend, as it was planned. */
 static double job_ns(const struct batch *b, const struct batch_job *job)
 {
 	double n_tokens = (double)job->plan->list.kv_tokens_read;
-	double ns = job->model->cost.fixed_ns +
-		    (job->n_walked ? path_ns(job->model, n_tokens, job->n_walked)
-				   : work_ns(job->model, 0, n_tokens)); /* its plan was kept */
+	double ns = job->model->cost.fixed_ns + work_ns(job->model, 0, n_tokens);
 
 	if (b->sliced)
 		return b->slice.ns;
@@ -111,15 +109,25 @@ static double job_ns(const struct batch *b, const struct batch_job *job)
 	return ns;
 }
 
+/* And of the scheduler, before: a plan that is new. Of a slice that is in its time. */
+static double job_plan_ns(const struct batch *b, const struct batch_job *job)
+{
+	if (b->sliced || !job->n_walked)
+		return 0;
+	return pages_ns(job->model, (double)job->plan->list.kv_tokens_read) +
+	       job->n_walked * NODE_NS;
+}
+
 /* Each lane's part of a job, by what it would take alone, is its user's. */
 static void job_charge(struct batch *b, const struct batch_job *job)
 {
 	struct sched_core *core = b->core;
 	bool all = !b->sliced && step_n_there(&core->steps) == core->steps.n[STEP_IN_BATCH];
-	double alone_ns = 0, ns = job_ns(b, job);
+	double alone_ns = 0, device_ns = job_ns(b, job), ns = device_ns + job_plan_ns(b, job);
 	double most_ns = fmax(ns, budget_ns(core));
 
 	b->ns += ns;
+	b->device_ns += device_ns;
 	for (uint32_t i = 0; i < job->n_lanes; i++)
 		alone_ns += job->lanes[i]->step.alone_ns;
 	double part = ns / alone_ns;
@@ -197,6 +205,11 @@ static int submit_slice(struct batch *b, struct backend_batch *batch)
 	return r;
 }
 
+static bool seems_long(const struct batch *b, double modelled_ns)
+{
+	return modelled_ns * b->core->batches.times >= LEARN_NS;
+}
+
 static int batch_try(struct batch *b)
 {
 	int r = batch_make(b);
@@ -209,6 +222,8 @@ static int batch_try(struct batch *b)
 					     .n_tells = collect_device_words(b)};
 	struct backend_batch batch = listed;
 
+	/* How long plans take says nothing of the backend. */
+	b->begun_ns = seems_long(b, b->alone_ns) ? core_clock(b->core) : 0;
 	if (!b->sliced)
 		return b->core->ops->submit(b->core->backend, &batch, &b->id);
 	r = submit_slice(b, &batch);
@@ -242,14 +257,8 @@ static void batch_shrink(struct batch *b)
 	b->n_jobs = 1;
 }
 
-static bool seems_long(const struct batch *b, double modelled_ns)
-{
-	return modelled_ns * b->core->batches.times >= LEARN_NS;
-}
-
 void batch_submit(struct batch *b)
 {
-	b->begun_ns = seems_long(b, b->alone_ns) ? core_clock(b->core) : 0;
 	int r = batch_start(b);
 
 	if (r < 0 && b->n_jobs > 1) {
@@ -313,7 +322,7 @@ bool batch_poll(struct batch *b)
 		return false;
 	}
 	if (b->begun_ns && seems_long(b, b->ns))
-		slowness_learn(&core->batches, SLOWNESS_MAX, b->ns,
+		slowness_learn(&core->batches, SLOWNESS_MAX, b->device_ns,
 			       (double)(core_clock(core) - b->begun_ns));
 	if (b->sliced) {
 		core->now_ns = core_clock(core);

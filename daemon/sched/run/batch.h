@@ -21,6 +21,7 @@ struct batch {
 	uint32_t backend_jobs_room;
 	double alone_ns; /* of its steps, if they shared nothing */
 	double ns; /* that it is modelled to take */
+	double device_ns; /* of that, without plans that were made for it */
 	uint64_t begun_ns; /* when it was submitted; 0: it is too short to learn from */
 	bool sliced; /* it is this slice of jobs[0]'s only step */
 	struct slice slice;
