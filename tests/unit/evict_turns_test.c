@@ -11,9 +11,13 @@
 #include "daemon/control/evict.h"
 #include "daemon/control/pins.h"
 #include "daemon/control/verbs.h"
+#include "daemon/session/reply.h"
+#include "daemon/session/request.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -87,6 +91,54 @@ static void pin_a_path(struct client *c)
 	assert_int_equal(client_close(c, seq), 0);
 }
 
+/* All turns of it, as the loop posts them: what is answered. */
+static uint64_t evict(struct fixture *f, uint64_t n_pages)
+{
+	struct evict_call call = {.n_pages = n_pages};
+	struct sessions home = {.config = &f->h.config};
+	struct session session = {.home = &home, .state = SESSION_OPEN};
+	struct request rq = {.session = &session,
+			     .sched = {.serve = verb_evict.serve, .room = &call}};
+	uint8_t packet[256];
+	Coppice__Reply *reply;
+	int ends[2];
+	ssize_t bytes;
+	uint64_t n;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+	session.fd = ends[0];
+	do {
+		rq.again = false;
+		assert_int_equal(harness_call(&f->h, &rq.sched), 0);
+		verb_evict.answer(&rq);
+	} while (rq.again);
+	bytes = recv(ends[1], packet, sizeof(packet), MSG_DONTWAIT);
+	assert_true(bytes > 0);
+	reply = coppice__reply__unpack(NULL, (size_t)bytes, packet);
+	assert_non_null(reply);
+	assert_non_null(reply->evict);
+	n = reply->evict->n_pages;
+	coppice__reply__free_unpacked(reply, NULL);
+	close(ends[0]);
+	close(ends[1]);
+	return n;
+}
+
+/* A part of them, in the last turn and in several. */
+static void as_many_pages_go_as_are_wanted(void **state)
+{
+	struct fixture *f = *state;
+
+	leave_stems(f);
+	assert_int_equal(evict(f, 1), 1);
+	assert_int_equal(harness_status(&f->h).store.n_pages, 2 * N_STEMS - 1);
+	assert_int_equal(evict(f, 100), 100);
+	assert_int_equal(harness_status(&f->h).store.n_pages, 2 * N_STEMS - 101);
+	assert_int_equal(evict(f, 0), 2 * N_STEMS - 101);
+	assert_int_equal(harness_status(&f->h).store.n_pages, 0);
+	assert_int_equal(evict(f, 1), 0);
+}
+
 static void a_turn_that_frees_no_page_is_not_the_last(void **state)
 {
 	struct fixture *f = *state;
@@ -150,6 +202,7 @@ static void what_a_step_uses_between_two_turns_stays(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		TEST(as_many_pages_go_as_are_wanted),
 		TEST(a_turn_that_frees_no_page_is_not_the_last),
 		TEST(what_is_pinned_between_two_turns_stays),
 		TEST(pins_end_when_nothing_idle_is_left),
