@@ -277,7 +277,7 @@ static int open_serve(struct sched *s, struct sched_request *rq)
 	if (r < 0)
 		return r;
 	r = model_give_number(s, rq, model);
-	model_settle(s, model);
+	model_free_unused(s, model);
 	return r;
 }
 

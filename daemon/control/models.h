@@ -9,7 +9,7 @@
 #include "daemon/session/request.h"
 
 /* The scheduler's thread: checks what the room says and finds or makes the model. 0, or -errno and
- * a refusal; with 0 model_settle is to follow. */
+ * a refusal; with 0 model_free_unused is to follow. */
 MUST_CHECK int model_take(struct sched *s, struct sched_request *rq, struct sched_model **ret);
 /* Is it there, and its program ready? Then it is given at once. */
 bool model_is_ready(const struct sched *s, const struct sched_request *rq);

@@ -229,7 +229,7 @@ static int new_serve(struct sched *s, struct sched_request *rq)
 		r = model_give_number(s, rq, model);
 	if (r == 0 && held_program_prepare(model->program, s->core.ops, s->core.backend))
 		return SCHED_AGAIN;
-	model_settle(s, model);
+	model_free_unused(s, model);
 	return r == -EAGAIN ? SCHED_AGAIN : r;
 }
 

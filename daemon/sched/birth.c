@@ -120,7 +120,7 @@ void sched_unmake(struct sched *s)
 	batch_done(&s->batch);
 	streamed_done(&s->streamed);
 	free_store(s);
-	extents_settle(s);
+	extents_release_leaving(s);
 	free(s->leaving);
 	handle_table_done(&s->core.seqs);
 	requests_done(&s->core.requests);

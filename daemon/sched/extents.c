@@ -25,7 +25,7 @@ static void release(struct sched *s, uint32_t extent)
 	ledger_give(s->core.ledger, LEDGER_KV, s->core.config->extent_bytes);
 }
 
-void extents_settle(struct sched *s)
+void extents_release_leaving(struct sched *s)
 {
 	while (s->n_leaving > 0) {
 		release(s, s->leaving[--s->n_leaving]);

@@ -13,6 +13,6 @@ uint32_t extents_left(void *ctx);
 /* Once the backend is at nothing. */
 void extents_release(void *ctx, uint32_t extent);
 /* Those that are to go do, the backend being at nothing, or waited for. */
-void extents_settle(struct sched *s);
+void extents_release_leaving(struct sched *s);
 
 #endif

@@ -236,7 +236,7 @@ bool sched_round(struct sched *s)
 	busy |= take(s);
 	if (!backend_is_at_work(s)) {
 		if (s->n_leaving > 0)
-			extents_settle(s);
+			extents_release_leaving(s);
 		busy |= asked && make_room(s, EVICT_SLICES);
 		busy |= requests_any(&s->core.requests) && serve(s);
 		busy |= begin(s);

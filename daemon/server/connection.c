@@ -37,7 +37,7 @@ static void on_turn(struct errand *errand)
 	if (session->state != SESSION_ENDING)
 		packet_serve(session, session->arrived_bytes);
 	if (session->state == SESSION_ENDING)
-		session_settle(session);
+		session_free_if_over(session);
 	else if (session->state != SESSION_JOINING)
 		session_receive(session);
 }

@@ -114,6 +114,6 @@ void request_over(struct request *request)
 		request_free(request);
 	if (session) {
 		session->n_requests--;
-		session_settle(session);
+		session_free_if_over(session);
 	}
 }

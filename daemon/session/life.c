@@ -144,7 +144,7 @@ static void on_arena_dropped(struct shm_chore *chore)
 	struct session *session = chore->user;
 
 	session->n_drops--;
-	session_settle(session);
+	session_free_if_over(session);
 }
 
 /* Takes back what is still there of its arenas. Returns whether nothing is under way any more. */
@@ -226,7 +226,7 @@ static void loans_end(struct session *session)
 	session->device_bytes = 0;
 }
 
-void session_settle(struct session *session)
+void session_free_if_over(struct session *session)
 {
 	struct sessions *home = session->home;
 
@@ -260,7 +260,7 @@ static void on_gone(struct loop_op *op, int result)
 		session_end(session, "its process cannot be watched: %s", strerror(-result));
 	if (session->has_left)
 		device_arenas_end(session);
-	session_settle(session);
+	session_free_if_over(session);
 }
 
 /* Takes fd over, also where there is no memory. */
@@ -356,7 +356,7 @@ void sessions_expire(struct sessions *sessions)
 		next = TAILQ_NEXT(s, entry);
 		if (s->state == SESSION_CONNECTED && now_ns - s->connected_ns > HELLO_NS)
 			session_end(s, "no hello within 10 s");
-		session_settle(s);
+		session_free_if_over(s);
 	}
 }
 
@@ -372,6 +372,6 @@ void sessions_stop(struct sessions *sessions)
 			device_arenas_end(s);
 		else
 			session_end(s, "the daemon stops");
-		session_settle(s);
+		session_free_if_over(s);
 	}
 }

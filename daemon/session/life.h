@@ -3,12 +3,12 @@
  *
  * It ends at hang-up, when its peer's process is gone, at a breach of protocol, when it does not
  * read its replies, or when the daemon stops. ENDING: nothing is read, no reply is sent. It is
- * freed by session_settle once its loop operations have had their last callbacks and all its
+ * freed by session_free_if_over once its loop operations have had their last callbacks and all its
  * requests are back, the one that ends it in the scheduler among them; until then the scheduler may
  * use its memory. Device arenas that the client did not say to have closed are kept until its
  * process is gone, and the session's bones with them. So is the socket, until the client has read
  * the descriptors that were sent to it, or nobody has its end open: until then they count for its
- * user. Only callbacks of the loop call session_settle, after which the session may be gone.
+ * user. Only callbacks of the loop call session_free_if_over, after which the session may be gone.
  */
 #ifndef COPPICED_LIFE_H
 #define COPPICED_LIFE_H
@@ -26,7 +26,7 @@ void session_opened(struct session *session, struct sched_session *sched);
 void session_end(struct session *session, const char *why, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Frees it if it is over. */
-void session_settle(struct session *session);
+void session_free_if_over(struct session *session);
 /* Once a second: ends connections that have not said hello in time, and frees what is over. */
 void sessions_expire(struct sessions *sessions);
 /* Ends all of them, and waits for no client's process. */

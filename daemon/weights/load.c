@@ -481,7 +481,7 @@ static int load_run(struct load *l)
 		return 0;
 	if (r == 0) {
 		content_digest(&l->weights->content);
-		weights_settle(l->weights);
+		weights_make_ready(l->weights);
 	}
 	return r;
 }

@@ -27,7 +27,7 @@ MUST_CHECK int weights_take_room(struct weights *weights, uint64_t bytes);
 /* Says why: nobody waits for them, -ECANCELED; or another did for their place, -ETIMEDOUT. */
 MUST_CHECK int weights_say_cancelled(struct weights *weights);
 /* All is there: READY, or the same bytes as others that are. */
-void weights_settle(struct weights *weights);
+void weights_make_ready(struct weights *weights);
 /* A thread that has a reference, and that the table awaits, ends; not under the lock. */
 void weights_thread_over(struct weights *weights);
 /* The loader can be ended by whoever cancels; -1: no more. */

@@ -263,7 +263,7 @@ bool weights_are_known(struct weights *weights, struct loader_file *files, uint3
 	return known;
 }
 
-void weights_settle(struct weights *weights)
+void weights_make_ready(struct weights *weights)
 {
 	struct weights_table *table = weights->home;
 

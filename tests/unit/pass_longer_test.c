@@ -140,11 +140,11 @@ static void one_slow_pass_says_little(void **state)
 		longer_learn(&longer, &decode, 120);
 		longer_learn(&longer, &both, 120 + 40);
 	}
-	longer_settle(&longer);
+	longer_use_learned(&longer);
 	assert_true(fabs(longer_prompts_ns(&longer, 100, 0.5) - 0.5 * 120 / 0.8) < 1);
 	longer_learn(&longer, &decode, 1200);
 	longer_learn(&longer, &both, 1600);
-	longer_settle(&longer);
+	longer_use_learned(&longer);
 	assert_true(fabs(longer.decode - 1.2) < 0.05);
 	assert_true(fabs(longer.prompts - 0.8) < 0.05);
 }
@@ -157,7 +157,7 @@ static void what_tells_nothing_is_not_learned(void **state)
 	(void)state;
 	longer_learn(&longer, &(struct longer_parts){0, 100}, 400);
 	longer_learn(&longer, &(struct longer_parts){100, 5}, 400);
-	longer_settle(&longer);
+	longer_use_learned(&longer);
 	assert_true(longer.decode == 1 && longer.prompts == 1);
 	assert_true(longer_prompts_ns(&longer, 100, 0.5) == 50);
 }

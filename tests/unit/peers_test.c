@@ -444,10 +444,10 @@ static void test_what_waits_for_others_in_the_end_is_given_up(void **state)
 
 	setenv("COPPICE_EXCHANGE", "nccl", 1);
 	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
-	assert_true(peer_settle(m->ends[0]));
+	assert_true(peer_await_end(m->ends[0]));
 	assert_int_equal(nccl->n_open, DEVICES);
 	machine.stuck = true;
-	assert_false(peer_settle(m->ends[1]));
+	assert_false(peer_await_end(m->ends[1]));
 	machine.stuck = false;
 	await_value(&nccl->n_aborted, 1);
 }
@@ -475,9 +475,9 @@ static void test_what_others_stores_keep_waiting_in_the_end_is_given_up(void **s
 	uint32_t rank;
 
 	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
-	assert_true(peer_settle(m->ends[0]));
+	assert_true(peer_await_end(m->ends[0]));
 	machine.hung = true;
-	assert_false(peer_settle(m->ends[1]));
+	assert_false(peer_await_end(m->ends[1]));
 	machine.hung = false;
 	assert_false(peer_is_late(m->ends[0], &rank));
 	assert_true(peer_is_late(m->ends[1], &rank));
@@ -539,7 +539,7 @@ static void test_a_device_of_a_group_is_waited_for_so_long(void **state)
 
 	assert_int_equal(meet(m, 0, DEVICES, NULL), 0);
 	assert_true(q->patience_ns > TIMEOUT_MS * UINT64_C(1000000));
-	assert_true(peer_settle(NULL));
+	assert_true(peer_await_end(NULL));
 	q->failed = true;
 	assert_int_equal(queue_await(q), 0);
 	machine.hung = true;

@@ -41,7 +41,7 @@ static int tear_down(void **state)
 		next = TAILQ_NEXT(s, entry);
 		s->n_requests = 0;
 		session_end(s, "the test is over");
-		session_settle(s);
+		session_free_if_over(s);
 	}
 	assert_int_equal(f->home.n_connections, 0);
 	while (f->n > 0)

@@ -154,7 +154,7 @@ static void copies_and_batches_at_random_keep_their_order(void **state)
 			fake_go_on(fake_draw(6));
 		}
 	}
-	tier_settle(&f->tier);
+	tier_await_all(&f->tier);
 	cudaStreamSynchronize(f->batches);
 	for (uint32_t i = 0; i < N_PAGES; i++)
 		assert_true(!pages[i].used || holds(page_of(f->pool, i), pages[i].number));
@@ -175,7 +175,7 @@ static void blocks_are_kept_while_small_copies_run_and_a_while_longer(void **sta
 	tier_kick(&f->tier);
 	assert_true(fake_copies.n_small_launches > 0);
 	assert_int_equal(tier_blocks(&f->tier), TIER_BLOCKS);
-	tier_settle(&f->tier);
+	tier_await_all(&f->tier);
 	for (uint32_t i = 0; i < TIER_STAYS - 1; i++)
 		assert_int_equal(tier_blocks(&f->tier), TIER_BLOCKS);
 	assert_int_equal(tier_blocks(&f->tier), 0);

@@ -34,7 +34,7 @@ void longer_learn(struct longer *longer, const struct longer_parts *parts, doubl
 		       (took_ns - longer->learned_decode * decode_ns) / prompts_ns);
 }
 
-void longer_settle(struct longer *longer)
+void longer_use_learned(struct longer *longer)
 {
 	longer->decode = longer->learned_decode;
 	longer->prompts = longer->learned_prompts;

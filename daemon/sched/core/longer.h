@@ -6,7 +6,7 @@
 #ifndef COPPICED_LONGER_H
 #define COPPICED_LONGER_H
 
-/* Factors; 1 until they are learned. What is learned of a pass is not used before it is settled: by
+/* Factors; 1 until they are learned. What is learned of a pass is not used before it counts: by
  * the factors by which a pass was foreseen it is filled, too. */
 struct longer {
 	double decode, prompts;
@@ -24,7 +24,7 @@ struct longer_parts {
 /* A pass took so long. What is usual follows slowly, and one pass counts for no more than a fourth
  * of what is usual. */
 void longer_learn(struct longer *longer, const struct longer_parts *parts, double took_ns);
-void longer_settle(struct longer *longer);
+void longer_use_learned(struct longer *longer);
 /* Modelled, what prompts may add to a pass that decode is modelled to take so long of, for it to
  * take longer by that part. */
 double longer_prompts_ns(const struct longer *longer, double decode_ns, double part);

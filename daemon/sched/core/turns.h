@@ -116,7 +116,7 @@ static inline void turn_take(struct sched_core *core, struct sched_lane *lane, d
 
 /* The lane's step goes with all that is there: nobody has had more by more than this, if somebody
  * asks later. */
-static inline void turn_settle(struct sched_core *core, struct sched_lane *lane, double ns)
+static inline void turn_bound_lead(struct sched_core *core, struct sched_lane *lane, double ns)
 {
 	struct sched_user *user = lane->session->user;
 

@@ -135,7 +135,7 @@ static void job_charge(struct batch *b, const struct batch_job *job)
 	for (uint32_t i = 0; i < job->n_lanes; i++) {
 		turn_take(core, job->lanes[i], part * job->lanes[i]->step.alone_ns);
 		if (all)
-			turn_settle(core, job->lanes[i], most_ns);
+			turn_bound_lead(core, job->lanes[i], most_ns);
 	}
 }
 

@@ -182,7 +182,8 @@ static void segment_charge(struct passes *p)
 
 		turn_take(p->core, lane, part * (lane->step.alone_ns + fixed_ns));
 		if (all)
-			turn_settle(p->core, lane, fmax(part * p->now.ns, pass_budget_ns(p->core)));
+			turn_bound_lead(p->core, lane,
+					fmax(part * p->now.ns, pass_budget_ns(p->core)));
 		lane->session->weights_bytes_read += (uint64_t)(n_bytes * lane->decode.n_rows);
 	}
 }
@@ -315,7 +316,7 @@ static void submit(struct passes *p, const struct room *room)
 	p->core->stats.pass_rows += p->now.n_rows;
 	p->last_model = room->model;
 	p->now.n_foreseen = 0;
-	longer_settle(&p->now.job.model->longer);
+	longer_use_learned(&p->now.job.model->longer);
 	plan_next(p);
 }
 

@@ -149,7 +149,7 @@ int model_find(struct sched *s, struct sched_request *rq, const struct split_hea
 	return *ret ? 0 : make(s, rq, print, heads, ret);
 }
 
-void model_settle(struct sched *s, struct sched_model *model)
+void model_free_unused(struct sched *s, struct sched_model *model)
 {
 	if (!model->n_users)
 		model_free(s, model);

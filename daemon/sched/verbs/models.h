@@ -29,7 +29,7 @@ MUST_CHECK int model_find(struct sched *s, struct sched_request *rq,
 struct sched_model *model_look(const struct sched *s, const struct model_call *call,
 			       const struct split_heads *heads);
 /* Gone if nobody uses it: after model_find, where that came to nothing. */
-void model_settle(struct sched *s, struct sched_model *model);
+void model_free_unused(struct sched *s, struct sched_model *model);
 /* One user less. */
 void model_unuse(struct sched *s, struct sched_model *model);
 

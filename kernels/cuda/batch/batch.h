@@ -116,7 +116,7 @@ struct batch {
 /* 0, -ENOMEM, -EIO. */
 MUST_CHECK int batch_init(struct batch *b, struct pool *pool, enum code code, uint32_t n_blocks);
 /* Waits for what is running, which of a device that has met others is to have settled
- * (peer_settle). */
+ * (peer_await_end). */
 void batch_done(struct batch *b);
 
 /* As backend_ops say. */

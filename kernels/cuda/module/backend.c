@@ -7,7 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
-bool backend_settle(struct backend *b)
+bool backend_await_idle(struct backend *b)
 {
 	if (queue_await(&b->batch.queue) == 0)
 		return true;

@@ -32,7 +32,7 @@ static void cuda_close(struct backend *b)
 	backend_enter(b);
 	/* to free anything is to wait, and what the device is still at may reach all of it: that
 	 * stays */
-	if (!peer_settle(b->batch.peer))
+	if (!peer_await_end(b->batch.peer))
 		return;
 	tier_done(&b->tier);
 	pass_done(&b->pass);
@@ -115,8 +115,8 @@ static int cuda_extent_commit(struct backend *b, uint32_t extent)
 static void cuda_extent_release(struct backend *b, uint32_t extent)
 {
 	backend_enter(b);
-	tier_settle(&b->tier);
-	if (backend_settle(b))
+	tier_await_all(&b->tier);
+	if (backend_await_idle(b))
 		pool_release(&b->pool, extent);
 }
 
@@ -160,7 +160,7 @@ static void cuda_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 
 	(void)bytes;
 	backend_enter(b);
-	settled = backend_settle(b);
+	settled = backend_await_idle(b);
 	hosts_drop(&b->batch.hosts, base);
 	if (settled &&
 	    cudaPointerGetAttributes(&attributes, (void *)(uintptr_t)base) == cudaSuccess &&
@@ -173,7 +173,7 @@ static int cuda_lend(struct backend *b, uint64_t bytes, struct backend_arena *re
 {
 	backend_enter(b);
 	/* it clears the memory on this stream, and waits for that */
-	if (!backend_settle(b))
+	if (!backend_await_idle(b))
 		return -EIO;
 	return arenas_new(&b->arenas, bytes, b->batch.queue.stream, ret);
 }
@@ -181,7 +181,7 @@ static int cuda_lend(struct backend *b, uint64_t bytes, struct backend_arena *re
 static void cuda_unlend(struct backend *b, uint64_t base)
 {
 	backend_enter(b);
-	if (backend_settle(b))
+	if (backend_await_idle(b))
 		arenas_free(&b->arenas, base);
 }
 
@@ -360,7 +360,7 @@ static int cuda_move(struct backend *b, const struct work_shape *shape,
 {
 	backend_enter(b);
 	if (tier_reads(&b->tier))
-		tier_settle(&b->tier);
+		tier_await_all(&b->tier);
 	return batch_move(&b->batch, shape, moves, n);
 }
 

@@ -32,7 +32,7 @@ struct backend {
 
 /* Until the batches' stream has nothing to do. What waits for other devices in vain is given up.
  * False: it may still be at it, or has failed: what it reaches stays where it is. */
-MUST_CHECK bool backend_settle(struct backend *b);
+MUST_CHECK bool backend_await_idle(struct backend *b);
 /* For what may wait for the batches' stream: no launch stands on it any more. */
 void backend_enter(struct backend *b);
 /* Before the batch: copies that read what it writes come first, and others keep their

@@ -37,7 +37,7 @@ int coppice_cuda_arena_copy(struct backend *b, void *to, const void *from, uint6
 void coppice_cuda_arena_free(struct backend *b, uint64_t base)
 {
 	backend_enter(b);
-	if (backend_settle(b))
+	if (backend_await_idle(b))
 		cudaFree((void *)(uintptr_t)base);
 }
 

@@ -314,7 +314,7 @@ void peer_give_up(struct peer *p)
 		end_waits(p->late);
 }
 
-bool peer_settle(struct peer *p)
+bool peer_await_end(struct peer *p)
 {
 	if (!p || queue_settles(p->queue, SETTLE_MS * UINT64_C(1000000)))
 		return true;

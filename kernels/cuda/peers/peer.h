@@ -122,7 +122,7 @@ MUST_CHECK int peer_meet(const struct peer_config *config, struct peer **ret_end
 void peer_give_up(struct peer *p);
 /* Before a queue is waited for at the end of all: as that, where it goes on for seconds.
  * False: it still does, and may for ever; true also of a device that has met no other (NULL). */
-bool peer_settle(struct peer *p);
+bool peer_await_end(struct peer *p);
 /* NULL is fine. The last end to go frees what all share. */
 void peer_free(struct peer *p);
 /* The rows are to be exchanged when the batch is concluded. 0 or -ENOMEM. */

@@ -131,7 +131,7 @@ int tier_pin(struct tier *t, device_stream batches, bool bulk, void *host, uint6
 
 void tier_unpin(struct tier *t, void *host)
 {
-	tier_settle(t);
+	tier_await_all(t);
 	for (uint32_t i = 0; i < t->n_memories; i++) {
 		if (t->memories[i].host != (uintptr_t)host)
 			continue;
@@ -333,7 +333,7 @@ bool tier_reads(const struct tier *t)
 	return t->ways[TIER_DOWN].n_asked > t->ways[TIER_DOWN].n_done;
 }
 
-void tier_settle(struct tier *t)
+void tier_await_all(struct tier *t)
 {
 	tier_kick(t);
 	for (enum tier_way way = 0; way < TIER_WAYS; way++)

@@ -120,7 +120,7 @@ void tier_before_write(struct tier *t, uint64_t pool, uint64_t bytes);
 /* Is any copy down under way? */
 bool tier_reads(const struct tier *t);
 /* Until nothing is under way. */
-void tier_settle(struct tier *t);
+void tier_await_all(struct tier *t);
 /* Multiprocessors that a batch is to leave to copies, those under way and those that come while it
  * waits: to be asked once for each. */
 uint32_t tier_blocks(struct tier *t);
