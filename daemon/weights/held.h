@@ -1,6 +1,6 @@
 /*
  * held.h - what is held: a model's weights, and the table of all of them. The ground on which
- * weights.c and its parts (content, places, share) stand; it calls none of them.
+ * weights.c and its parts (content, load_slots, share) stand; it calls none of them.
  */
 #ifndef COPPICED_WEIGHTS_HELD_H
 #define COPPICED_WEIGHTS_HELD_H
@@ -45,8 +45,8 @@ struct weights {
 	uint64_t number; /* among all ever, for who lists them */
 	_Atomic enum weights_state state; /* release: all else holds by then */
 	_Atomic uint64_t bytes_done, bytes_all; /* of the files; 0: not known yet */
-	_Atomic bool cancelled; /* nobody wants them any more, or another their place */
-	_Atomic enum weights_overdue overdue; /* why another has their place */
+	_Atomic bool cancelled; /* nobody wants them any more, or another their slot */
+	_Atomic enum weights_overdue overdue; /* why another has their slot */
 	int error; /* FAILED: -errno */
 	char why[WEIGHTS_WHY_BYTES];
 	struct weights_content content;
@@ -84,7 +84,7 @@ struct weights_config {
 	uint32_t max_loads, domain_max_loads;
 	uint32_t stall_ms; /* a loader of which nothing comes for so long is ended */
 	/* Overdue is a load of less a second, beside a stall in all, or that takes so long: it ends
-	 * where another finds no place. 0: any rate, any time. */
+	 * where another finds no slot. 0: any rate, any time. */
 	uint64_t least_rate;
 	uint32_t max_load_s;
 };
@@ -98,7 +98,7 @@ struct weights_table {
 	struct weights_list all; /* in order of number */
 	SLIST_HEAD(, hanging) hanging; /* loaders that were killed and are still there */
 	uint64_t last_number, n_uses;
-	uint64_t refused_ns; /* when one who loads nothing found no place; 0: he has it */
+	uint64_t refused_ns; /* when one who loads nothing found no slot; 0: he has one */
 	uint32_t n_loads; /* threads that load, or lend */
 	atomic_bool ending; /* nobody is to wait for room */
 };

@@ -24,7 +24,7 @@ MUST_CHECK int weights_take_names(struct weights *weights, uint64_t bytes);
 /* Room for what is to be loaded, of which what nobody refers to makes way. 0 with content.memory;
  * -ENOSPC, -EDQUOT, -ENOMEM, -ECANCELED, -ETIMEDOUT and a sentence in why. */
 MUST_CHECK int weights_take_room(struct weights *weights, uint64_t bytes);
-/* Says why: nobody waits for them, -ECANCELED; or another did for their place, -ETIMEDOUT. */
+/* Says why: nobody waits for them, -ECANCELED; or another did for their slot, -ETIMEDOUT. */
 MUST_CHECK int weights_say_cancelled(struct weights *weights);
 /* All is there: READY, or the same bytes as others that are. */
 void weights_make_ready(struct weights *weights);

@@ -2,10 +2,10 @@
  * weights.c - the table of weights: who has them, who stands for whom.
  *
  * The lock is held for moments; memory is given back outside it, as gigabytes take their time. Who
- * may load is places.c's, who may have room share.c's, and who goes for it room.c's.
+ * may load is load_slots.c's, who may have room share.c's, and who goes for it room.c's.
  */
 #include "content.h"
-#include "places.h"
+#include "load_slots.h"
 #include "share.h"
 #include "table.h"
 
@@ -97,7 +97,7 @@ struct weights *weights_ref(struct weights *weights)
 static bool unref_locked(struct weights *weights)
 {
 	if (--weights->n_refs == 1 && weights_state(weights) == WEIGHTS_LOADING && !weights->same)
-		places_end(weights);
+		load_slots_cancel(weights);
 	if (weights->n_refs > 0)
 		return false;
 	weights->used = ++weights->home->n_uses;
@@ -169,7 +169,7 @@ int weights_enter(struct weights_table *table, uid_t domain, struct weights **re
 	if (!weights)
 		return -ENOMEM;
 	pthread_mutex_lock(&table->lock);
-	may = places_ask(table, domain);
+	may = load_slots_ask(table, domain);
 	if (may) {
 		weights->number = ++table->last_number;
 		weights->loads = true;

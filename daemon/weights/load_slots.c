@@ -1,13 +1,13 @@
 /*
- * places.c - the places of loads: so many at a time, and so many of a user.
+ * load_slots.c - slots of loads: so many at a time, and so many of a user.
  *
- * As long as there are places a load takes as long as its files do: others may be reading from the
+ * As long as there are slots a load takes as long as its files do: others may be reading from the
  * same slow disk. Once a user who loads nothing has been refused, the slowest load of those who
- * have most ends if it is overdue, one at a time; the place it leaves is for who loads nothing. Of
- * the last places a user gets one only while he has fewer than are left (reserve.h).
- * Loads of who is privileged are beside the others', and take no place of theirs.
+ * have most ends if it is overdue, one at a time; the slot it leaves is for who loads nothing. Of
+ * the last slots a user gets one only while he has fewer than are left (reserve.h).
+ * Loads of who is privileged are beside the others', and take no slot of theirs.
  */
-#include "places.h"
+#include "load_slots.h"
 
 #include "spawn.h"
 
@@ -97,14 +97,14 @@ static struct weights *find_slowest(struct weights_table *table, uint64_t now_ns
 	return slowest;
 }
 
-void places_end(struct weights *weights)
+void load_slots_cancel(struct weights *weights)
 {
 	atomic_store(&weights->cancelled, true);
 	if (weights->loader_fd >= 0)
 		shutdown(weights->loader_fd, SHUT_RDWR);
 }
 
-static void make_place(struct weights_table *table)
+static void make_slot(struct weights_table *table)
 {
 	uint64_t now_ns = clock_now_ns();
 	struct weights *slowest = find_slowest(table, now_ns);
@@ -113,7 +113,7 @@ static void make_place(struct weights_table *table)
 	if (!slowest)
 		return;
 	atomic_store(&slowest->overdue, overdue(slowest, now_ns));
-	places_end(slowest);
+	load_slots_cancel(slowest);
 }
 
 static bool is_left(const struct weights_table *table, uint32_t n_own)
@@ -124,7 +124,7 @@ static bool is_left(const struct weights_table *table, uint32_t n_own)
 	return reserve_has_one(c->max_loads, c->domain_max_loads, n_own, n_left);
 }
 
-bool places_ask(struct weights_table *table, uid_t domain)
+bool load_slots_ask(struct weights_table *table, uid_t domain)
 {
 	uint32_t n_own;
 
@@ -137,11 +137,11 @@ bool places_ask(struct weights_table *table, uid_t domain)
 	if (n_own > 0 && table->refused_ns && clock_now_ns() - table->refused_ns < STAND_BACK_NS)
 		return false;
 	if (is_left(table, n_own)) {
-		/* He has his place: those who have one already need not stand back any more. */
+		/* He has his slot: those who have one already need not stand back any more. */
 		table->refused_ns = n_own == 0 ? 0 : table->refused_ns;
 		return true;
 	}
 	if (n_own == 0)
-		make_place(table);
+		make_slot(table);
 	return false;
 }
