@@ -9,6 +9,7 @@
  */
 #include "room.h"
 
+#include "asked.h"
 #include "candidates.h"
 #include "company.h"
 
@@ -78,168 +79,14 @@ static void room_begin_prompts(const struct passes *p, struct room *room)
 	room->ns = fmin(room->ns, longer_prompts_ns(&room->model->longer, pass_ns, part));
 }
 
-/* ---- what rows take -------------------------------------------------------------------------- */
-
-static uint32_t n_hidden(const struct room *room, uint32_t n)
-{
-	uint32_t most = room->model->program->cost.hidden_rows;
-
-	return n < most ? n : most;
-}
-
-/* Products of the first n rows, or of as many as take as long. */
-static double products_ns(const struct room *room, uint32_t n)
-{
-	const struct backend_program_cost *cost = &room->model->program->cost;
-	uint32_t all = room->program->rows_as(n), few = n_hidden(room, all);
-
-	return few * cost->hidden_row_ns + (all - few) * cost->row_ns;
-}
-
-/* Tokens of a lane's part that the pass may have, and where they go on. */
-struct asked {
-	struct sched_lane *lane;
-	uint32_t part;
-	uint32_t n_before; /* tokens of its sequence */
-	uint32_t n_left;
-};
-
-static struct sched_seq *asked_seq(const struct asked *a)
-{
-	return a->lane->step.parts[a->part].seq;
-}
-
-/* Attention of a row at the end of its path, in a layer. */
-static double layer_ns(const struct room *room, const struct asked *a)
-{
-	return work_ns(room->model, a->n_before, 0);
-}
-
-/* In all layers. */
-static double attention_ns(const struct room *room, const struct asked *a)
-{
-	return room->model->shape.n_layers * layer_ns(room, a);
-}
-
 double room_attention_ns(const struct room *room)
 {
 	return room->model->shape.n_layers * room->attend_ns;
 }
 
-/* Of its left tokens those before the first one whose results are wanted. */
-static uint32_t n_unwanted(const struct asked *a)
-{
-	const struct decode *d = &a->lane->decode;
-	const struct decode_part *part = &d->parts[a->part];
-	uint32_t n_done = part->n_new - a->n_left;
-
-	if (!d->want)
-		return a->n_left;
-	return part->first_wanted > n_done ? part->first_wanted - n_done : 0;
-}
-
-/* Of a row of it. */
-static uint64_t partials_bytes(const struct room *room, const struct asked *a)
-{
-	return slice_partials_bytes(&room->model->shape, room->segment_tokens, a->n_before);
-}
-
-/* How many rows of it the attention of one layer has time for: devices do not cut it, and it takes
- * no longer than a batch may; but for the first row of a pass (rows_for). */
-static double attended_in_time(const struct room *room, const struct asked *a)
-{
-	double left_ns = room->layer_ns - room->attend_ns, each_ns = layer_ns(room, a);
-
-	if (each_ns <= 0)
-		return room->rows;
-	return left_ns > 0 ? left_ns / each_ns : 0;
-}
-
-/* Where attention is cut: for how many there is memory. */
-static double attended_in_memory(const struct room *room, const struct asked *a)
-{
-	return fmax((double)SLICE_PARTIALS_BYTES - (double)room->partials_bytes, 0) /
-	       (double)partials_bytes(room, a);
-}
-
-/* The head of the pass's first row whose results are wanted is what all rows take. */
-static double results_ns(const struct room *room, uint32_t n_wanted)
-{
-	return n_wanted > 1 ? (n_wanted - 1) * room->model->program->cost.wanted_ns : 0;
-}
-
 double room_results_ns(const struct room *room)
 {
-	return results_ns(room, room->n_wanted);
-}
-
-static uint32_t n_wanted(const struct asked *a, uint32_t n)
-{
-	uint32_t unwanted = n_unwanted(a);
-
-	return n > unwanted ? n - unwanted : 0;
-}
-
-/* As many rows' attention as takes as long as that of n of one prompt. */
-static uint32_t attended_as(const struct room *room, uint32_t n)
-{
-	uint32_t together = room->model->program->cost.attend_rows;
-
-	return together > 0 && n > together ? ceil_div(n, together) * together : n;
-}
-
-/* How much longer the pass is with the next n rows of it, but for reading its path. */
-static double rows_ns(const struct room *room, const struct asked *a, uint32_t n)
-{
-	return products_ns(room, room->n_taken + n) - products_ns(room, room->n_taken) +
-	       results_ns(room, room->n_wanted + n_wanted(a, n)) -
-	       results_ns(room, room->n_wanted) + attended_as(room, n) * attention_ns(room, a);
-}
-
-/* How many rows of it so long a time is enough for, n at most. */
-static uint32_t rows_in(const struct room *room, const struct asked *a, double ns, uint32_t n)
-{
-	uint32_t few = 0;
-
-	if (ns <= 0 || rows_ns(room, a, n) <= ns)
-		return ns <= 0 ? 0 : n;
-	while (n - few > 1) {
-		uint32_t half = few + (n - few) / 2;
-
-		if (rows_ns(room, a, half) <= ns)
-			few = half;
-		else
-			n = half;
-	}
-	return few;
-}
-
-/* The pass with the next n rows of it, for each of these. */
-static double each_ns(const struct room *room, const struct asked *a, uint32_t n)
-{
-	double pass_ns = room->model->program->cost.fixed_ns + room->taken_ns;
-
-	return (pass_ns + rows_ns(room, a, n)) / n;
-}
-
-/* Not some rows more than go together with as many products, where it has its tokens sooner with
- * these alone. */
-static uint32_t whole(const struct room *room, const struct asked *a, uint32_t n)
-{
-	uint32_t all = room->n_taken + n, fewer = n;
-
-	while (fewer > 0 && room->program->rows_as(room->n_taken + fewer) > all)
-		fewer--;
-	return fewer > 0 && each_ns(room, a, fewer) < each_ns(room, a, n) ? fewer : n;
-}
-
-/* The same, where attention goes by more rows together. */
-static uint32_t whole_tiles(const struct room *room, const struct asked *a, uint32_t n)
-{
-	uint32_t together = room->model->program->cost.attend_rows;
-	uint32_t fewer = together > 0 ? n / together * together : 0;
-
-	return fewer > 0 && each_ns(room, a, fewer) < each_ns(room, a, n) ? fewer : n;
+	return asked_results_ns(room, room->n_wanted);
 }
 
 /* ---- rows are taken -------------------------------------------------------------------------- */
@@ -252,11 +99,12 @@ static uint32_t most_rows(const struct room *room, const struct asked *a, uint32
 	bool cut = room->program->holds;
 	uint32_t most;
 
-	n = (uint32_t)fmin(n, cut ? attended_in_memory(room, a) : attended_in_time(room, a));
-	most = rows_in(room, a, room->ns, n);
+	n = (uint32_t)fmin(n, cut ? asked_in_memory(room, a) : asked_in_time(room, a));
+	most = asked_rows_in(room, a, room->ns, n);
 	if (room->n_taken + most >= room->alone_rows)
 		return most;
-	return rows_in(room, a, room->ns + longer_ns, min_u32(n, room->alone_rows - room->n_taken));
+	return asked_rows_in(room, a, room->ns + longer_ns,
+			     min_u32(n, room->alone_rows - room->n_taken));
 }
 
 static double plan_ns(const struct room *room, double n_tokens, double n_nodes)
@@ -288,7 +136,7 @@ static uint32_t rows_for(struct room *room, const struct asked *a)
 	bool is_first = !room->n_of_lane && (room->n_lanes == 0 || room->first_prompt);
 
 	if (n > 0 && n < n_left)
-		n = whole_tiles(room, a, whole(room, a, n));
+		n = asked_whole_tiles(room, a, asked_whole(room, a, n));
 	if (n == 0 && n_left > 0 && is_first)
 		n = 1;
 	n = min_u32(n, room->rows);
@@ -306,15 +154,16 @@ static double room_take(struct room *room, const struct asked *a, uint32_t n)
 	struct path_added added = paths_add(room->paths, asked_seq(a));
 	double read_ns = work_ns(m, 0, added.n_tokens);
 	double nodes_ns = added.n_nodes * NODE_NS, named_ns = pages_ns(m, added.n_tokens);
-	double ns = rows_ns(room, a, n) + fmax(m->shape.n_layers * read_ns, named_ns) + nodes_ns;
+	double ns =
+		asked_rows_ns(room, a, n) + fmax(m->shape.n_layers * read_ns, named_ns) + nodes_ns;
 
 	room->plan_ns -= nodes_ns + named_ns;
-	room->attend_ns += attended_as(room, n) * layer_ns(room, a) + read_ns;
-	room->partials_bytes += n * partials_bytes(room, a);
+	room->attend_ns += asked_attended_as(room, n) * asked_layer_ns(room, a) + read_ns;
+	room->partials_bytes += n * asked_partials_bytes(room, a);
 	room->n_nodes += added.n_nodes;
 	room->rows -= n;
 	room->n_taken += n;
-	room->n_wanted += n_wanted(a, n);
+	room->n_wanted += asked_n_wanted(a, n);
 	room->n_of_lane += n;
 	room->ns -= ns;
 	room->taken_ns += ns;
