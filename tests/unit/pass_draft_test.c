@@ -134,6 +134,53 @@ static struct school *school_of_a_drafter(double row_ns)
 	return start(school_new(0.001 * MS), row_ns, 1);
 }
 
+#define UNSEEN 2.4
+#define DEEP_ROWS 40.0
+#define DEEP_ROW_NS (BUDGET_NS / DEEP_ROWS)
+
+/* Passes that are all weights come first, and end the fear of all that is not attention: the first
+ * one that has some is as short as if it took as long as it may. It takes so many times as long as
+ * modelled. Returns what the second one has, in rows of what a batch has time for. */
+static double second_pass_of_attention(double times)
+{
+	struct school *s = school_new(0.001 * MS);
+	uint32_t n_first, n_second;
+	struct sched_core *core;
+	struct pupil *p;
+
+	s->ops.unseen = UNSEEN;
+	start(s, DEEP_ROW_NS, 1);
+	p = &s->pupils[0];
+	core = &s->h.sched->core;
+	assert_true(core->passes.seen && core->passes.times < 1.1);
+	draw_parents(1);
+	ask_for_draft(p);
+	world.row_ns = times * DEEP_ROW_NS;
+	while (seen.n_passes == 0)
+		go_round(s);
+	n_first = seen.n_rows;
+	assert_in_range(n_first, 0.8 * DEEP_ROWS / UNSEEN, DEEP_ROWS / UNSEEN);
+	while (seen.n_passes == 1)
+		go_round(s);
+	n_second = seen.n_rows - n_first;
+	assert_true(core->attention_seen);
+	go_till_all_have(s);
+	assert_int_equal(end_of(p).status, 0);
+	school_free(s);
+	return n_second / DEEP_ROWS;
+}
+
+static void first_attention_behind_passes_of_weights_is_cut(void **state)
+{
+	double as_modelled, slow;
+
+	(void)state;
+	as_modelled = second_pass_of_attention(1);
+	slow = second_pass_of_attention(2);
+	assert_true(as_modelled > 0.9 && as_modelled <= 1);
+	assert_true(slow > 0.4 && slow <= 0.55);
+}
+
 static uint32_t n_live(const struct school *s)
 {
 	return store_seq_n_live(handle_seq(&s->h.sched->core.seqs, s->pupils[0].seq)->store);
@@ -352,6 +399,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_attention_of_a_draft_is_no_longer_than_a_batch),
 		cmocka_unit_test(of_the_heaviest_draft_a_pass_has_a_row),
+		cmocka_unit_test(first_attention_behind_passes_of_weights_is_cut),
 		cmocka_unit_test(a_draft_of_many_passes_is_accepted_as_one),
 		cmocka_unit_test(a_draft_that_is_cancelled_leaves_nothing),
 		cmocka_unit_test(drafts_that_are_cancelled_leave_nothing_be_they_whole),

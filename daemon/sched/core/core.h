@@ -40,6 +40,7 @@ struct sched_core {
 	double had_ns, most_had_ns;
 	/* how much longer than modelled batches take, and passes of programs' tokens */
 	struct slowness batches, passes;
+	bool attention_seen; /* of passes some were not nearly all weights */
 	struct sched_lane_queue lanes; /* all, oldest first; borrowed from sessions */
 	struct step_queues steps; /* the same lanes, by the state of their steps */
 	uint64_t away_alone_ns; /* what the next steps of those who are away may take: away.h */

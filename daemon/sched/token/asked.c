@@ -31,7 +31,7 @@ static double products_ns(const struct room *room, uint32_t n)
 /* Attention of a row at the end of its path, in a layer. */
 double asked_layer_ns(const struct room *room, const struct asked *a)
 {
-	return work_ns(room->model, a->n_before, 0);
+	return room->fear * work_ns(room->model, a->n_before, 0);
 }
 
 /* In all layers. */

@@ -36,6 +36,7 @@
 #define SPARE_PART 0.1 /* of what all need: rows of who has not come, to keep a plan */
 #define GAP_PART 0.1 /* of a pass: what comes between two, if that is no pause */
 #define AS_MODELLED 1.01 /* what ran was that once, and nothing of it again */
+#define ATTENTION_PART 0.25 /* of a pass that says something of it */
 #define LEARN_NS 1e6 /* how long a pass takes is learned from those that seem to take so long */
 
 void passes_init(struct passes *p, struct sched_core *core, struct plans *plans)
@@ -293,6 +294,8 @@ static void expect(struct passes *p, const struct room *room)
 	double slowness = p->core->passes.times;
 
 	p->now.ns = cost->fixed_ns + room->taken_ns;
+	p->now.attention_ns = room_attention_ns(room);
+	p->now.fear = room->fear;
 	p->now.parts = (struct longer_parts){room->decode_ns, fmax(p->now.ns - room->decode_ns, 0)};
 	p->now.expected = (struct backend_run_ns){
 		.products = slowness * fmax(p->now.ns - head_ns - room_attention_ns(room), 0),
@@ -506,12 +509,28 @@ static void lane_finish(struct passes *p, struct sched_lane *lane)
 	complete_entry(p->core, lane, &outcome);
 }
 
+/* The first pass with much attention: how much longer than the rest that took is how much longer
+ * passes may take from now on, however little of those before it was. */
+static void learn_of_attention(struct passes *p, double took_ns)
+{
+	struct sched_core *core = p->core;
+	const struct pass *pass = &p->now;
+	double rest_ns = core->passes.times * (pass->ns - pass->attention_ns);
+	double times = (took_ns - rest_ns) / (pass->attention_ns / pass->fear);
+
+	if (core->attention_seen || pass->attention_ns < ATTENTION_PART * pass->ns)
+		return;
+	core->attention_seen = true;
+	core->passes.times = fmax(core->passes.times, fmin(times, SLOWNESS_MAX));
+}
+
 /* How long passes take; of their parts, as who decodes sees it, from one pass to the next, where
  * none of it was done anew. */
 static void learn(struct passes *p)
 {
 	double took_ns = (double)p->now.took_ns, gap_ns = (double)p->now.gap_ns;
 
+	learn_of_attention(p, took_ns);
 	slowness_learn(&p->core->passes, SLOWNESS_MAX, p->now.ran_ns, took_ns);
 	if (p->now.job.model && p->now.ran_ns < AS_MODELLED * p->now.ns)
 		longer_learn(&p->now.job.model->longer, &p->now.parts,

@@ -42,6 +42,7 @@ struct pass {
 	uint32_t n_rows; /* of those who are in it */
 	uint32_t n_foreseen; /* how often the next one was thought of */
 	double ns; /* what it is modelled to take */
+	double attention_ns, fear; /* of that; and times that this may be too much */
 	struct longer_parts parts; /* of that */
 	struct backend_run_ns expected; /* the same, as it will be by all that is known */
 	double ran_ns; /* the same of its segments so far: more where it began anew */

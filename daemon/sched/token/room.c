@@ -45,6 +45,13 @@
 #define FORESEEN_NODES 4096u
 #define KEPT_ROWS_PART 4u /* of all rows: decode leaves so many to prompts */
 
+/* Passes that are nearly all weights say nothing of attention: until another was seen that may take
+ * as long as anything on a machine of which nobody has seen anything. */
+static double fear(const struct sched_core *core)
+{
+	return core->attention_seen ? 1 : fmax(core->ops->unseen / core->passes.times, 1);
+}
+
 void room_begin(struct passes *p, const struct sched_model *model, struct room *ret)
 {
 	double ns = fmax(pass_budget_ns(p->core), model->program->cost.fixed_ns);
@@ -59,6 +66,7 @@ void room_begin(struct passes *p, const struct sched_model *model, struct room *
 			     .budget_ns = ns,
 			     .parts = parts,
 			     .layer_ns = pass_budget_ns(p->core),
+			     .fear = fear(p->core),
 			     .plan_ns = p->core->config->batch_budget_ms * 1e6,
 			     .segment_tokens = plan.segment_tokens,
 			     .paths = paths_begin(p->plans)};
@@ -152,7 +160,7 @@ static double room_take(struct room *room, const struct asked *a, uint32_t n)
 {
 	const struct sched_model *m = room->model;
 	struct path_added added = paths_add(room->paths, asked_seq(a));
-	double read_ns = work_ns(m, 0, added.n_tokens);
+	double read_ns = room->fear * work_ns(m, 0, added.n_tokens);
 	double nodes_ns = added.n_nodes * NODE_NS, named_ns = pages_ns(m, added.n_tokens);
 	double ns =
 		asked_rows_ns(room, a, n) + fmax(m->shape.n_layers * read_ns, named_ns) + nodes_ns;

@@ -13,6 +13,7 @@ struct room {
 	double parts; /* of these, that decode may take */
 	double decode_ns; /* what the pass takes without prompts; 0: it has no decode */
 	double layer_ns; /* what attention of one layer may take */
+	double fear; /* of attention: times that it may take longer than the rest */
 	double taken_ns;
 	double attend_ns; /* of these, the attention of one layer */
 	uint32_t segment_tokens; /* by which paths are cut */
