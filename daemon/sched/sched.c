@@ -119,10 +119,11 @@ static bool choose_decode(struct sched *s)
 	if (window_is_due(&s->window))
 		window_choose(&s->window);
 	s->fit.left_some = false;
-	if (fit_is_needed(&s->batch))
+	if (fit_is_needed(&s->batch)) {
 		away_look(&s->core);
-	if (fit_is_needed(&s->batch))
-		fit_batch(&s->fit);
+		if (fit_is_needed(&s->batch))
+			fit_batch(&s->fit);
+	}
 	return s->batch.n_jobs > 0;
 }
 

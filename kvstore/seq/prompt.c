@@ -68,6 +68,8 @@ void prompt_drop(struct store_seq *q)
 {
 	uint64_t bytes = prompt_bytes(q);
 
+	if (q->n_prompt == 0)
+		return;
 	domain_of(q)->prompt_bytes -= bytes;
 	node_store(q->node)->stats.prompt_bytes -= bytes;
 	free(q->prompt);

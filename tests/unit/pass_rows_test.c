@@ -243,15 +243,13 @@ static void to_plan_a_pass_takes_no_longer_than_a_batch(void **state)
 {
 	struct sched_model *model;
 	struct school *s = school_of_readers(&model);
-	uint32_t page_tokens = model->shape.page_tokens;
 	double plan_ns;
 
 	(void)state;
-	model->shape.page_tokens = 4;
+	model->name_ns = PAGE_NS / 4;
 	plan_ns = pages_ns(model, READER_TOKENS);
 	assert_true(READERS * plan_ns > 1.5 * MS);
 	go_passes(s, 1);
-	model->shape.page_tokens = page_tokens;
 	assert_true(world.n_rows > 1);
 	assert_true(world.n_rows * plan_ns <= 1 * MS);
 	finish_all(s);
@@ -280,7 +278,6 @@ static void a_path_of_several_is_planned_once(void **state)
 	struct abi_entry fork;
 	struct pupil *p;
 	struct sched_model *model;
-	uint32_t page_tokens;
 
 	(void)state;
 	world.fixed_ns = 2000 * MS;
@@ -291,13 +288,11 @@ static void a_path_of_several_is_planned_once(void **state)
 	finish_all(s);
 	fork = (struct abi_entry){.kind = ABI_FORK, .seq = p->seq};
 	model = p->c.session->models[p->c.model - 1];
-	page_tokens = model->shape.page_tokens;
 	ask_of_two(p, client_do(&p->c, fork, NULL, 0).value);
 	model->token_ns = model->pair_ns = 0;
-	model->shape.page_tokens = 1;
+	model->name_ns = PAGE_NS;
 	assert_true(pages_ns(model, READER_TOKENS) > 0.6 * MS);
 	go_passes(s, 1);
-	model->shape.page_tokens = page_tokens;
 	assert_int_equal(world.n_rows, 2);
 	finish_all(s);
 	school_free(s);

@@ -94,7 +94,7 @@ if(NOT COPPICE_SANITIZE)
 	target_link_libraries(way_test PRIVATE
 		unit_fixtures coppice_daemon PkgConfig::CMOCKA xxhash)
 	add_test(NAME way_test
-		COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/unit/way.py $<TARGET_FILE:way_test> 14 25
+		COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/unit/way.py $<TARGET_FILE:way_test> 13 24
 			${PROJECT_SOURCE_DIR}/daemon/README.md)
 	set_tests_properties(way_test PROPERTIES LABELS unit TIMEOUT 60)
 endif()

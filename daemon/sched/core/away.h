@@ -26,7 +26,7 @@ static inline void away_begin(struct sched_core *core, struct sched_lane *lane)
 	if (!users_are_several(core))
 		return;
 	lane->is_away = true;
-	lane->away_alone_ns = (uint64_t)lane->step.alone_ns;
+	lane->away_alone_ns = (int64_t)lane->step.alone_ns;
 	lane->away_pairs_ns = lane->step.pairs_ns;
 	core->away_alone_ns += lane->away_alone_ns;
 }

@@ -1,5 +1,5 @@
 /*
- * core.c - the end of a backend that can no more, and when a user's entries begin to be timed.
+ * core.c - the end of a backend that can no more.
  *
  * The end is said once, in the log with the backend's own words, and the loop is woken, which then
  * sees `failed` and ends the daemon. Until then every entry and request still comes back, with a
@@ -8,8 +8,6 @@
 #include "core.h"
 
 #include "daemon/base/log.h"
-
-#define QUICK_MAX 64u /* entries; what these take is nobody's */
 
 void core_fail(struct sched_core *core)
 {
@@ -22,8 +20,7 @@ void core_fail(struct sched_core *core)
 	requests_ring(&core->requests);
 }
 
-void core_leave_out_quick(struct sched_core *core)
+void core_look_at_time(struct sched_core *core)
 {
-	if (!core->has_taken_time && core->stats.entries - core->lanes_entries > QUICK_MAX)
-		core_note_time(core, core_clock(core));
+	core_note_time(core, core_clock(core));
 }

@@ -16,6 +16,8 @@
 #include "slowness.h"
 #include "status.h"
 
+#define QUICK_MAX 64u /* entries; what these take is nobody's */
+
 struct sched_core {
 	const struct config *config; /* borrowed */
 	const struct backend_ops *ops; /* borrowed */
@@ -43,16 +45,13 @@ struct sched_core {
 	bool attention_seen; /* of passes some were not nearly all weights */
 	struct sched_lane_queue lanes; /* all, oldest first; borrowed from sessions */
 	struct step_queues steps; /* the same lanes, by the state of their steps */
-	uint64_t away_alone_ns; /* what the next steps of those who are away may take: away.h */
+	int64_t away_alone_ns; /* what the next steps of those who are away may take: away.h */
 	uint64_t n_steps; /* that were checked, ever: seq->last_step */
 	uint64_t summary_bytes; /* of all sequences: seq/summary.h */
 };
 
 /* The backend can no more: the daemon is to end. */
 void core_fail(struct sched_core *core);
-/* Before what may take long: many quick ones before it are nobody's, but nothing else is left
- * out. */
-void core_leave_out_quick(struct sched_core *core);
 
 static inline uint64_t core_clock(const struct sched_core *core)
 {
@@ -64,6 +63,17 @@ static inline void core_note_time(struct sched_core *core, uint64_t now_ns)
 	core->lanes_ns = now_ns;
 	core->lanes_entries = core->stats.entries;
 	core->has_taken_time = false;
+}
+
+/* The same, now. Not inlined, so that who need not saves no registers for it. */
+void core_look_at_time(struct sched_core *core);
+
+/* Before what may take long: many quick ones before it are nobody's, but nothing else is left
+ * out. */
+static inline void core_leave_out_quick(struct sched_core *core)
+{
+	if (!core->has_taken_time && core->stats.entries - core->lanes_entries > QUICK_MAX)
+		core_look_at_time(core);
 }
 
 /* NULL: it has none of that number. */

@@ -158,7 +158,7 @@ struct sched_lane {
 	const struct sched_model *opened;
 	uint64_t opened_ns;
 	bool is_away; /* core/away.h */
-	uint64_t away_alone_ns; /* of its last step, as the next */
+	int64_t away_alone_ns; /* of its last step, as the next */
 	double away_pairs_ns;
 };
 TAILQ_HEAD(sched_lane_queue, sched_lane);

@@ -42,6 +42,7 @@ struct sched_model {
 	struct backend_cost cost;
 	/* by it, in a layer: arithmetic of a row and a token that it sees, and reading a token */
 	double pair_ns, token_ns;
+	double name_ns; /* a token's part of naming its page in a plan */
 	struct longer longer; /* its passes */
 	uint64_t fit, fit_paths; /* run/fit.c: those of its lanes that are away */
 	char split_why[200]; /* why its KV is split over devices as it is */

@@ -11,8 +11,6 @@
 
 #include "core.h"
 
-#include <math.h>
-
 /* What attention is modelled to take that sees so many pairs of a row and a token, and reads so
  * many tokens. */
 static inline double work_ns(const struct sched_model *model, double n_pairs, double n_tokens)
@@ -30,14 +28,16 @@ static inline double work_ns(const struct sched_model *model, double n_pairs, do
 
 static inline double pages_ns(const struct sched_model *model, double n_tokens)
 {
-	return n_tokens / model->shape.page_tokens * PAGE_NS;
+	return n_tokens * model->name_ns;
 }
 
 /* To plan for a path and to read it, by what it is decided who goes: what of both takes longer,
  * rather than their sum, as a plan is mostly kept. */
 static inline double path_ns(const struct sched_model *model, double n_tokens, double n_nodes)
 {
-	return fmax(n_tokens * model->token_ns, pages_ns(model, n_tokens)) + n_nodes * NODE_NS;
+	double token_ns = model->token_ns > model->name_ns ? model->token_ns : model->name_ns;
+
+	return n_tokens * token_ns + n_nodes * NODE_NS;
 }
 
 /* Of modelled time. */

@@ -12,6 +12,8 @@
 
 #include "kernels/plan/plan.h"
 
+#include <math.h>
+
 /* So many times as long as modelled a pass takes, until one was seen, and as far as is learned: as
  * much again where the machine is slow. */
 #define STREAMED_UNSEEN 8.0

@@ -96,17 +96,15 @@ static int batch_make(struct batch *b)
 	return jobs_plan(&b->plans, b->jobs, b->n_jobs, b->backend_jobs);
 }
 
-/* What a job is modelled to take of the backend, as it was planned. */
-static double job_ns(const struct batch *b, const struct batch_job *job)
+/* What a job is modelled to take of the backend, as it was planned, with what its steps' arithmetic
+ * takes. */
+static double job_ns(const struct batch *b, const struct batch_job *job, double pairs_ns)
 {
 	double n_tokens = (double)job->plan->list.kv_tokens_read;
-	double ns = job->model->cost.fixed_ns + work_ns(job->model, 0, n_tokens);
 
 	if (b->sliced)
 		return b->slice.ns;
-	for (uint32_t i = 0; i < job->n_lanes; i++)
-		ns += job->lanes[i]->step.pairs_ns;
-	return ns;
+	return job->model->cost.fixed_ns + pairs_ns + work_ns(job->model, 0, n_tokens);
 }
 
 /* And of the scheduler, before: a plan that is new. Of a slice that is in its time. */
@@ -123,15 +121,17 @@ static void job_charge(struct batch *b, const struct batch_job *job)
 {
 	struct sched_core *core = b->core;
 	bool all = !b->sliced && step_n_there(&core->steps) == core->steps.n[STEP_IN_BATCH];
-	double alone_ns = 0, device_ns = job_ns(b, job), ns = device_ns + job_plan_ns(b, job);
-	double most_ns = fmax(ns, budget_ns(core));
+	double alone_ns = 0, pairs_ns = 0;
+
+	for (uint32_t i = 0; i < job->n_lanes; i++) {
+		alone_ns += job->lanes[i]->step.alone_ns;
+		pairs_ns += job->lanes[i]->step.pairs_ns;
+	}
+	double device_ns = job_ns(b, job, pairs_ns), ns = device_ns + job_plan_ns(b, job);
+	double part = ns / alone_ns, most_ns = all ? fmax(ns, budget_ns(core)) : 0;
 
 	b->ns += ns;
 	b->device_ns += device_ns;
-	for (uint32_t i = 0; i < job->n_lanes; i++)
-		alone_ns += job->lanes[i]->step.alone_ns;
-	double part = ns / alone_ns;
-
 	for (uint32_t i = 0; i < job->n_lanes; i++) {
 		turn_take(core, job->lanes[i], part * job->lanes[i]->step.alone_ns);
 		if (all)

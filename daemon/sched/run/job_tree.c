@@ -25,6 +25,15 @@ static_assert(sizeof(struct store_slice) == sizeof(struct work_slice), "one stru
 #define NO_BORDER INDEX_MASK
 #define SOME_BORDER 0u
 
+static int add_slice(struct plan *plan, const struct store_slice *slice)
+{
+	if (GROW(plan->slices, plan->slices_room, plan->tree.n_slices + 1) < 0)
+		return -ENOMEM;
+	plan->slices[plan->tree.n_slices++] =
+		(struct work_slice){slice->page, slice->first, slice->count};
+	return 0;
+}
+
 static int add_slices(struct plan *plan, const struct store_slice *slices, uint32_t n)
 {
 	if (GROW(plan->slices, plan->slices_room, plan->tree.n_slices + n) < 0)
@@ -40,7 +49,7 @@ int tree_add_tokens(struct plan *plan, const struct store_slice *slices, uint32_
 	for (; count > 0; slices++) {
 		struct store_slice cut = slice_cut(slices, &first, &count);
 
-		if (cut.count > 0 && add_slices(plan, &cut, 1) < 0)
+		if (cut.count > 0 && add_slice(plan, &cut) < 0)
 			return -ENOMEM;
 	}
 	return 0;
@@ -54,7 +63,7 @@ int tree_add_each_token(struct plan *plan, const struct store_slice *slices, uin
 		struct store_slice token = {cut.page, cut.first, 1};
 
 		for (; token.first < cut.first + cut.count; token.first++) {
-			if (add_slices(plan, &token, 1) < 0)
+			if (add_slice(plan, &token) < 0)
 				return -ENOMEM;
 		}
 	}
@@ -120,7 +129,7 @@ static int join_slice(struct plan *plan, const struct store_slice *slice)
 		return 0;
 	}
 	node->n_slices++;
-	return add_slices(plan, slice, 1);
+	return add_slice(plan, slice);
 }
 
 /* The first of its slices may go on in the last one's page; none of the others does. */

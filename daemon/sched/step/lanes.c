@@ -82,13 +82,13 @@ void lane_remove(struct lanes *l, struct sched_lane *lane)
 	free(lane);
 }
 
-/* The pair of words of an entry that has one and is a step of this ticket; else
- * ABI_LANE_WORDS. */
-static uint32_t word_of(const struct abi_entry *e, uint64_t ticket)
+/* The pair of words of an entry that has one and is a step of this ticket; else the lane has none,
+ * as its last entry left it. */
+static void find_word(struct sched_lane *lane, const struct abi_entry *e)
 {
-	bool has = e->ticket == ticket && e->kind == ABI_STEP && e->flags & ABI_STEP_WORDS;
-
-	return has && e->arg < ABI_LANE_WORDS ? (uint32_t)e->arg : ABI_LANE_WORDS;
+	if (e->flags & ABI_STEP_WORDS && e->kind == ABI_STEP && e->ticket == lane->accepted &&
+	    e->arg < ABI_LANE_WORDS)
+		lane->word = (uint32_t)e->arg;
 }
 
 void lane_shut_down(struct lanes *l, struct sched_lane *lane, struct outcome outcome)
@@ -104,7 +104,7 @@ void lane_shut_down(struct lanes *l, struct sched_lane *lane, struct outcome out
 
 		lane->accepted++;
 		ring_copy_entry(lane->shared, lane->accepted, &entry);
-		lane->word = word_of(&entry, lane->accepted);
+		find_word(lane, &entry);
 		complete_entry(l->core, lane, &outcome);
 	}
 }
@@ -121,9 +121,22 @@ static bool copy_body(struct sched_lane *lane, const struct abi_entry *e)
 	return true;
 }
 
+/* Of steps and tokens it is how these are checked. */
 static struct outcome do_entry(struct sched_core *core, struct sched_lane *lane,
 			       const struct abi_entry *e)
 {
+	if (e->ticket != lane->accepted)
+		return outcome_bad(-EPROTO, ABI_BAD_TICKET, 0);
+	if (!copy_body(lane, e))
+		return outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
+	if (e->kind == ABI_STEP)
+		return step_check(core, lane, e);
+	if (e->kind == ABI_DECODE)
+		return decode_check(core, lane, e);
+	if (e->kind >= ABI_N_KINDS)
+		return outcome_bad(-EINVAL, ABI_BAD_KIND, 0);
+	if (e->kind == ABI_NOP)
+		return OUTCOME_OK;
 	core->has_taken_time = true;
 	return entry_do(core, lane, e);
 }
@@ -147,25 +160,10 @@ static bool is_plain(const struct sched_lane *lane, const struct abi_entry *e)
 static __attribute__((noinline)) void serve_entry(struct lanes *l, struct sched_lane *lane,
 						  const struct abi_entry *e)
 {
-	struct outcome outcome = OUTCOME_OK;
-	bool is_ours = e->ticket == lane->accepted;
-
-	lane->word = word_of(e, lane->accepted);
+	find_word(lane, e);
 	core_leave_out_quick(l->core);
-	if (!is_ours)
-		outcome = outcome_bad(-EPROTO, ABI_BAD_TICKET, 0);
-	else if (!copy_body(lane, e))
-		outcome = outcome_bad(-EINVAL, ABI_BAD_BODY, 0);
-	else if (e->kind == ABI_STEP)
-		outcome = step_check(l->core, lane, e);
-	else if (e->kind == ABI_DECODE)
-		outcome = decode_check(l->core, lane, e);
-	else if (e->kind >= ABI_N_KINDS)
-		outcome = outcome_bad(-EINVAL, ABI_BAD_KIND, 0);
-	else if (e->kind != ABI_NOP)
-		outcome = do_entry(l->core, lane, e);
-
-	bool is_taken = is_ours && outcome.status == 0;
+	struct outcome outcome = do_entry(l->core, lane, e);
+	bool is_taken = outcome.status == 0;
 
 	if (lane->word < ABI_LANE_WORDS || (is_taken && e->kind == ABI_STEP))
 		input_wait_begin(l->input_wait, lane, &outcome);

@@ -100,6 +100,7 @@ static int make(struct sched *s, struct sched_request *rq, const uint64_t print[
 	model->longer = LONGER_NONE;
 	model->pair_ns = shape->n_q_heads * key_bytes * model->cost.row_ns_per_byte;
 	model->token_ns = shape->n_kv_heads * key_bytes * model->cost.kv_ns_per_byte;
+	model->name_ns = PAGE_NS / shape->page_tokens;
 	struct store_model_info info = {.name = model->name,
 					.fingerprint = {print[0], print[1]},
 					.page_tokens = shape->page_tokens,
