@@ -91,12 +91,6 @@ static void units_end(const struct threads *t, uint32_t before)
 #endif
 }
 
-static void run_unit(struct threads *t, uint32_t thread, uint32_t unit)
-{
-	t->job.run(t->job.arg, thread, unit);
-	atomic_fetch_add_explicit(&t->n_done, 1, memory_order_relaxed);
-}
-
 static bool time_is_up(const struct threads_job *job, uint32_t n_done)
 {
 	return job->until_ns != UINT64_MAX && n_done % job->look_every == 0 &&
@@ -112,7 +106,8 @@ static void take_units(struct threads *t, uint32_t thread)
 
 		if (unit >= t->job.n_units)
 			break;
-		run_unit(t, thread, unit);
+		t->job.run(t->job.arg, thread, unit);
+		atomic_fetch_add_explicit(&t->n_done, 1, memory_order_relaxed);
 		if (time_is_up(&t->job, n))
 			break;
 	}
@@ -274,9 +269,12 @@ static void close_job(struct threads *t)
 static uint32_t run_alone(struct threads *t)
 {
 	uint32_t unit = t->job.first, before = units_begin(t);
+	uint64_t n_done = atomic_load_explicit(&t->n_done, memory_order_relaxed);
 
 	while (unit < t->job.n_units) {
-		run_unit(t, 0, unit++);
+		t->job.run(t->job.arg, 0, unit++);
+		/* nobody else counts meanwhile */
+		atomic_store_explicit(&t->n_done, ++n_done, memory_order_relaxed);
 		if (time_is_up(&t->job, unit - t->job.first))
 			break;
 	}
@@ -306,5 +304,6 @@ void threads_run(struct threads *t, threads_unit run, void *arg, uint32_t n_unit
 	const struct threads_job job = {
 		.run = run, .arg = arg, .n_units = n_units, .alone = alone, .until_ns = UINT64_MAX};
 
-	threads_run_until(t, &job);
+	if (n_units > 0)
+		threads_run_until(t, &job);
 }
