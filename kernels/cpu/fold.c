@@ -78,7 +78,7 @@ static void pack_q(const struct fold *f, struct fold_state *state, uint32_t head
 	const struct work_shape *shape = f->job->shape;
 	uint32_t group = group_of(f), block = block_rows(group), dim = shape->head_dim;
 	size_t head_bytes = dim * work_dtype_bytes(shape->dtype);
-	float scale = (float)(shape->scale * M_LOG2E);
+	float scale = (float)(shape->scale * M_LOG2E), *line = state->line;
 
 	for (uint32_t i = 0; i < (f->end - f->begin) * group; i++) {
 		const struct work_row *row = &f->job->list->rows[f->begin + i / group];
@@ -88,12 +88,12 @@ static void pack_q(const struct fold *f, struct fold_state *state, uint32_t head
 		float *to = state->q + (size_t)((first + i) / block) * VEC_BLOCK * dim + i % block;
 
 		if (io->o)
-			f->vec->widen[shape->dtype](state->line, (const void *)(uintptr_t)q, dim,
-						    scale);
+			f->vec->widen[shape->dtype](line, (const void *)(uintptr_t)q, dim, scale);
 		else
-			memset(state->line, 0, dim * sizeof(*state->line));
+			memset(line, 0, dim * sizeof(*line));
+#pragma GCC unroll 8
 		for (uint32_t d = 0; d < dim; d++)
-			to[d * VEC_BLOCK] = state->line[d];
+			to[d * VEC_BLOCK] = line[d];
 	}
 }
 
@@ -374,6 +374,7 @@ float fold_sum(const struct fold_state *state, uint32_t row)
 	const float *lanes = state->sum + (size_t)row * VEC_LANES_MAX;
 	float sum = lanes[0];
 
+#pragma GCC unroll 16
 	for (uint32_t i = 1; i < VEC_LANES_MAX; i++)
 		sum += lanes[i];
 	return sum;
