@@ -2,11 +2,11 @@
  * sched_count.c - rounds of a scheduler that the program goes itself, to be counted by callgrind:
  * what nops and tokens cost, of one session or of many, of one user or of several.
  *
- *      sched_count nop|token|large CLIENTS USERS ROUNDS
+ *      sched_count nop|layer|token|large CLIENTS USERS ROUNDS
  *
- * A round is a nop of each client, or a token: an extension, two layers, a trim. Large is that of
- * 32 query heads and 8 KV heads of 128. What a round takes is the difference of two runs, the
- * client's part of it too.
+ * A round is a nop of each client, the next layer of a token, or a token: an extension, two layers,
+ * a trim. Large is that of 32 query heads and 8 KV heads of 128. What a round takes is the
+ * difference of two runs, the client's part of it too.
  */
 #include "sched_fixture.h"
 
@@ -31,9 +31,25 @@ static const struct work_shape large_shape = {.n_layers = 2,
 					      .page_tokens = 16,
 					      .dtype = WORK_FP32};
 
+/* One token has as many as anybody counts. */
+static const struct work_shape deep_shape = {.n_layers = 256,
+					     .n_q_heads = 4,
+					     .n_kv_heads = 2,
+					     .head_dim = 16,
+					     .page_tokens = 16,
+					     .dtype = WORK_FP32};
+
 static struct harness h;
 static struct client clients[CLIENTS_MAX];
 static uint64_t seqs[CLIENTS_MAX];
+
+/* The same in every run: which rounds wait for company, and how long, is no luck. */
+static uint64_t next_ns(void)
+{
+	static uint64_t now_ns = 1000000000;
+
+	return now_ns += 1000;
+}
 
 static void wait_all(int n)
 {
@@ -61,7 +77,7 @@ static void layer_round(int n, uint32_t layer)
 	wait_all(n);
 }
 
-static void token_round(int n)
+static void extend_round(int n)
 {
 	const uint32_t id = 5;
 
@@ -70,6 +86,11 @@ static void token_round(int n)
 			      (struct abi_entry){.kind = ABI_EXTEND, .seq = seqs[i], .count = 1},
 			      &id, sizeof(id));
 	wait_all(n);
+}
+
+static void token_round(int n)
+{
+	extend_round(n);
 	for (uint32_t layer = 0; layer < 2; layer++)
 		layer_round(n, layer);
 	for (int i = 0; i < n; i++)
@@ -89,23 +110,42 @@ static void join(int i, int n_users, const struct work_shape *shape)
 	client_compute(c, seqs[i], fixture_ids + match.cached, PROMPT - match.cached);
 }
 
+static void go_rounds(const char *kind, int n, uint32_t n_rounds)
+{
+	bool nops = strcmp(kind, "nop") == 0, layers = strcmp(kind, "layer") == 0;
+
+	if (layers)
+		extend_round(n);
+	for (uint32_t i = 0; i < n_rounds; i++) {
+		if (layers)
+			layer_round(n, i);
+		else
+			(nops ? nop_round : token_round)(n);
+	}
+}
+
+static const struct work_shape *shape_of(const char *kind)
+{
+	if (strcmp(kind, "large") == 0)
+		return &large_shape;
+	return strcmp(kind, "layer") == 0 ? &deep_shape : &fixture_shape;
+}
+
 int main(int argc, char **argv)
 {
 	int n = argc == 5 ? atoi(argv[2]) : 0, n_users = argc == 5 ? atoi(argv[3]) : 0;
-	bool nops;
 
 	if (n < 1 || n > CLIENTS_MAX || n_users < 1) {
-		fprintf(stderr, "sched_count nop|token|large CLIENTS USERS ROUNDS\n");
+		fprintf(stderr, "sched_count nop|layer|token|large CLIENTS USERS ROUNDS\n");
 		return 2;
 	}
-	nops = strcmp(argv[1], "nop") == 0;
 	harness_init(&h);
 	h.stepped = true;
 	h.config.n_threads = 1;
 	harness_start(&h);
+	h.sched->core.clock = next_ns;
 	for (int i = 0; i < n; i++)
-		join(i, n_users, strcmp(argv[1], "large") ? &fixture_shape : &large_shape);
-	for (int i = atoi(argv[4]); i > 0; i--)
-		(nops ? nop_round : token_round)(n);
+		join(i, n_users, shape_of(argv[1]));
+	go_rounds(argv[1], n, (uint32_t)atoi(argv[4]));
 	_exit(0); /* with all that there is */
 }
