@@ -116,12 +116,18 @@ static inline bool ring_is_cancelled(const struct abi_lane *lane, uint64_t ticke
 	       ticket;
 }
 
-/* Daemon: completes the next ticket in order. Pairs with ring_done. */
-static inline void ring_complete(struct abi_lane *lane, const struct abi_completion *completion)
+/* Daemon: where the completion of the next ticket in order is written, and never read. A copy that
+ * was made elsewhere would be waited for: it is read in larger words than it was written in. */
+static inline struct abi_completion *ring_completion_slot(struct abi_lane *lane, uint64_t ticket)
 {
-	lane->completions[ring_slot(completion->ticket)] = *completion;
-	atomic_store_explicit(&lane->soon, completion->ticket, memory_order_relaxed);
-	atomic_store_explicit(&lane->done, completion->ticket, memory_order_release);
+	return &lane->completions[ring_slot(ticket)];
+}
+
+/* Daemon: completes the ticket, whose completion is in its slot. Pairs with ring_done. */
+static inline void ring_complete(struct abi_lane *lane, uint64_t ticket)
+{
+	atomic_store_explicit(&lane->soon, ticket, memory_order_relaxed);
+	atomic_store_explicit(&lane->done, ticket, memory_order_release);
 }
 
 /* Daemon: the step with this ticket, the next to complete, is on the device. Nothing but time

@@ -49,19 +49,20 @@ static void say_failure(const struct outcome *outcome, struct abi_completion *co
 
 void complete_entry(struct sched_core *core, struct sched_lane *lane, const struct outcome *outcome)
 {
-	struct abi_completion completion = {.ticket = lane->accepted, .status = outcome->status};
+	struct abi_completion *completion = ring_completion_slot(lane->shared, lane->accepted);
 
+	*completion = (struct abi_completion){.ticket = lane->accepted, .status = outcome->status};
 	if (outcome->status) {
-		say_failure(outcome, &completion);
+		say_failure(outcome, completion);
 		core->stats.entries_failed++;
 	} else {
-		completion.value = outcome->value;
-		completion.attended = outcome->attended;
-		completion.mass = outcome->mass;
+		completion->value = outcome->value;
+		completion->attended = outcome->attended;
+		completion->mass = outcome->mass;
 	}
 	core->stats.entries++;
 	lane->session->entries++;
-	ring_complete(lane->shared, &completion);
+	ring_complete(lane->shared, lane->accepted);
 	if (lane->word < ABI_LANE_WORDS)
 		ring_set_done_word(lane->shared, lane->word);
 	lane->word = ABI_LANE_WORDS;
