@@ -171,8 +171,10 @@ static int cpu_submit(struct backend *b, const struct backend_batch *batch, uint
 		if (attend_reserve(&b->attend, &batch->jobs[i]) != 0)
 			return -ENOMEM;
 	}
+	threads_begin(b->threads);
 	for (uint32_t i = 0; i < batch->n_jobs; i++)
 		job_run(b, &batch->jobs[i]);
+	threads_end(b->threads);
 	b->counters.batches++;
 	b->counters.busy_ns += clock_ns() - start_ns;
 	*ret_id = ++b->last_id;

@@ -44,6 +44,7 @@ struct threads {
 	uint32_t idle_spins; /* 0 where a spinning worker would take somebody's core */
 	_Atomic uint64_t idle_ns; /* and more of them, for so long */
 	bool flushes; /* subnormal floats are 0; set before any job */
+	uint32_t n_begun, before; /* the caller's, and what its MXCSR was before */
 	uint32_t n_workers;
 	struct worker *workers; /* owned, [n_workers] */
 };
@@ -65,8 +66,8 @@ static void relax(void)
 #endif
 }
 
-/* What was set before, for units_end. */
-static uint32_t units_begin(const struct threads *t)
+/* What was set before. */
+static uint32_t flush(const struct threads *t)
 {
 #ifdef __x86_64__
 	uint32_t before = __builtin_ia32_stmxcsr();
@@ -80,7 +81,7 @@ static uint32_t units_begin(const struct threads *t)
 #endif
 }
 
-static void units_end(const struct threads *t, uint32_t before)
+static void flush_no_more(const struct threads *t, uint32_t before)
 {
 #ifdef __x86_64__
 	if (t->flushes)
@@ -91,6 +92,18 @@ static void units_end(const struct threads *t, uint32_t before)
 #endif
 }
 
+void threads_begin(struct threads *t)
+{
+	if (t->n_begun++ == 0)
+		t->before = flush(t);
+}
+
+void threads_end(struct threads *t)
+{
+	if (--t->n_begun == 0)
+		flush_no_more(t, t->before);
+}
+
 static bool time_is_up(const struct threads_job *job, uint32_t n_done)
 {
 	return job->until_ns != UINT64_MAX && n_done % job->look_every == 0 &&
@@ -99,8 +112,6 @@ static bool time_is_up(const struct threads_job *job, uint32_t n_done)
 
 static void take_units(struct threads *t, uint32_t thread)
 {
-	uint32_t before = units_begin(t);
-
 	for (uint32_t n = 1;; n++) {
 		uint32_t unit = atomic_fetch_add_explicit(&t->next, 1, memory_order_relaxed);
 
@@ -111,7 +122,6 @@ static void take_units(struct threads *t, uint32_t thread)
 		if (time_is_up(&t->job, n))
 			break;
 	}
-	units_end(t, before);
 }
 
 static bool join(struct threads *t)
@@ -166,6 +176,7 @@ static void *work(void *arg)
 
 	while (!atomic_load_explicit(&w->threads->stop, memory_order_relaxed)) {
 		if (join(w->threads)) {
+			flush(w->threads);
 			take_units(w->threads, w->thread);
 			leave(w->threads);
 		}
@@ -268,7 +279,7 @@ static void close_job(struct threads *t)
 
 static uint32_t run_alone(struct threads *t)
 {
-	uint32_t unit = t->job.first, before = units_begin(t);
+	uint32_t unit = t->job.first;
 	uint64_t n_done = atomic_load_explicit(&t->n_done, memory_order_relaxed);
 
 	while (unit < t->job.n_units) {
@@ -278,17 +289,14 @@ static uint32_t run_alone(struct threads *t)
 		if (time_is_up(&t->job, unit - t->job.first))
 			break;
 	}
-	units_end(t, before);
 	return unit;
 }
 
-uint32_t threads_run_until(struct threads *t, const struct threads_job *job)
+static uint32_t run_all(struct threads *t)
 {
+	const struct threads_job *job = &t->job;
 	uint32_t next;
 
-	t->job = *job;
-	if (job->alone || t->n_workers == 0 || job->n_units < job->first + 2)
-		return run_alone(t);
 	atomic_store_explicit(&t->next, job->first, memory_order_relaxed);
 	atomic_store_explicit(&t->state, OPEN, memory_order_release);
 	atomic_fetch_add_explicit(&t->epoch, 1, memory_order_release);
@@ -299,11 +307,30 @@ uint32_t threads_run_until(struct threads *t, const struct threads_job *job)
 	return next < job->n_units ? next : job->n_units;
 }
 
+/* Runs t->job: what it was made of is not copied. */
+static uint32_t run_job(struct threads *t)
+{
+	const struct threads_job *job = &t->job;
+	bool alone = job->alone || t->n_workers == 0 || job->n_units < job->first + 2;
+	uint32_t next;
+
+	threads_begin(t);
+	next = alone ? run_alone(t) : run_all(t);
+	threads_end(t);
+	return next;
+}
+
+uint32_t threads_run_until(struct threads *t, const struct threads_job *job)
+{
+	t->job = *job;
+	return run_job(t);
+}
+
 void threads_run(struct threads *t, threads_unit run, void *arg, uint32_t n_units, bool alone)
 {
-	const struct threads_job job = {
+	if (n_units == 0)
+		return;
+	t->job = (struct threads_job){
 		.run = run, .arg = arg, .n_units = n_units, .alone = alone, .until_ns = UINT64_MAX};
-
-	if (n_units > 0)
-		threads_run_until(t, &job);
+	run_job(t);
 }

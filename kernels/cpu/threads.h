@@ -31,6 +31,11 @@ void threads_watch(struct threads *t, uint64_t ns);
  * a unit makes halves from the bits of subnormal floats. */
 void threads_flush_subnormals(struct threads *t);
 
+/* Around several runs of the caller's: its subnormals are 0 from the one to the other, as to change
+ * that takes as long as a small unit. Calls nest. */
+void threads_begin(struct threads *t);
+void threads_end(struct threads *t);
+
 uint32_t threads_count(const struct threads *t);
 /* Units that were done, ever. Any thread. */
 uint64_t threads_progress(const struct threads *t);
