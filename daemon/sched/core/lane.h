@@ -166,7 +166,7 @@ TAILQ_HEAD(sched_lane_queue, sched_lane);
 /* Lanes by the state of their steps, in order of arrival. */
 struct step_queues {
 	struct sched_lane_queue lanes[STEP_N_STATES];
-	uint32_t n[STEP_N_STATES];
+	uint32_t n[STEP_N_STATES], n_lanes;
 	uint64_t n_moves;
 	bool changed; /* since the batch window last looked */
 };
@@ -253,11 +253,7 @@ static inline bool step_is_there(const struct sched_lane *lane)
 /* Steps that could run, or do. */
 static inline uint32_t step_n_there(const struct step_queues *q)
 {
-	uint32_t n = 0;
-
-	for (int i = STEP_RUNNABLE; i < STEP_N_STATES; i++)
-		n += q->n[i];
-	return n;
+	return q->n_lanes - q->n[STEP_FREE] - q->n[STEP_AWAITING_INPUT] - q->n[STEP_REFUSED];
 }
 
 #endif

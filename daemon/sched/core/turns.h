@@ -46,6 +46,12 @@ static inline double budget_ns(const struct sched_core *core)
 	return core->config->batch_budget_ms * 1e6 / core->batches.times;
 }
 
+/* Asked of every batch: without a division. */
+static inline bool budget_allows(const struct sched_core *core, double ns)
+{
+	return ns * core->batches.times <= core->config->batch_budget_ms * 1e6;
+}
+
 /* The same for passes of programs' tokens. */
 static inline double pass_budget_ns(const struct sched_core *core)
 {

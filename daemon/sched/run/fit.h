@@ -42,7 +42,8 @@ void fit_batch(struct fit *f);
 /* False: all of the batch fits, whatever it shares, with those who are away. */
 static inline bool fit_is_needed(const struct batch *b)
 {
-	return b->n_jobs > 0 && b->alone_ns + (double)b->core->away_alone_ns > budget_ns(b->core);
+	return b->n_jobs > 0 &&
+	       !budget_allows(b->core, b->alone_ns + (double)b->core->away_alone_ns);
 }
 void fit_done(struct fit *f);
 

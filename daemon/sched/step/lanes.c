@@ -58,6 +58,7 @@ int lane_add(struct lanes *l, struct sched_session *session, uint32_t number,
 	TAILQ_INSERT_TAIL(&l->core->lanes, lane, link);
 	TAILQ_INSERT_TAIL(&l->core->steps.lanes[STEP_FREE], lane, state_link);
 	l->core->steps.n[STEP_FREE]++;
+	l->core->steps.n_lanes++;
 	LIST_INSERT_HEAD(&session->lanes, lane, session_link);
 	session->n_lanes++;
 	return 0;
@@ -73,6 +74,7 @@ void lane_remove(struct lanes *l, struct sched_lane *lane)
 	TAILQ_REMOVE(&l->core->lanes, lane, link);
 	TAILQ_REMOVE(&l->core->steps.lanes[STEP_FREE], lane, state_link);
 	l->core->steps.n[STEP_FREE]--;
+	l->core->steps.n_lanes--;
 	l->core->steps.changed = true;
 	LIST_REMOVE(lane, session_link);
 	lane->session->n_lanes--;
