@@ -188,6 +188,48 @@ static void who_is_waited_for_in_vain_is_so_seldom(void **state)
 	school_free(s);
 }
 
+static void has_one_alone(struct school *s, struct pupil *p)
+{
+	ask(p, 1);
+	go_till_all_have(s);
+}
+
+/* He has a token, and then is a little late for one with another: do they have it together? */
+static bool is_waited_for(struct school *s, struct pupil *a, struct pupil *late)
+{
+	uint32_t n_before;
+
+	has_one_alone(s, late);
+	n_before = world.n_passes;
+	ask(a, 1);
+	go_for(s, 300 * US);
+	ask(late, 1);
+	go_till_all_have(s);
+	return world.n_passes - n_before == 1;
+}
+
+/* He comes in passes of his own. */
+static void who_has_come_as_often_is_waited_for_again(void **state)
+{
+	struct school *s = school_new(0.01 * MS);
+	struct pupil *a, *late;
+
+	(void)state;
+	school_start(s);
+	a = join(s, 1, 0, 1);
+	late = join(s, 2, 0, 1);
+	assert_true(is_waited_for(s, a, late));
+	for (uint32_t i = 0; i < 3; i++) {
+		has_one_alone(s, late);
+		has_one_alone(s, a); /* who has waited in vain */
+	}
+	assert_false(is_waited_for(s, a, late));
+	for (uint32_t i = 0; i < 100; i++)
+		has_one_alone(s, late);
+	assert_true(is_waited_for(s, a, late));
+	school_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -196,6 +238,7 @@ int main(void)
 		cmocka_unit_test(newcomers_pay_for_the_wait_until_they_come),
 		cmocka_unit_test(a_wait_for_newcomers_is_the_last_ones),
 		cmocka_unit_test(who_is_waited_for_in_vain_is_so_seldom),
+		cmocka_unit_test(who_has_come_as_often_is_waited_for_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
