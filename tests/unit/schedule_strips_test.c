@@ -124,6 +124,20 @@ static void assert_alike(const struct piece_kv_block *at, uint32_t i, uint32_t n
 	}
 }
 
+/* Some of its rows see only a part of its tokens, and that is known. */
+static void assert_causal(const struct make *m, const struct strip *strip,
+			  const struct piece_kv_block *at)
+{
+	const struct device_kv_block *g = &at->kv_block;
+	const struct work_row *rows = m->list->rows + strip->row_begin;
+	bool causal = false;
+
+	for (uint32_t i = g->row_begin; i < g->row_end; i++)
+		causal |= (int64_t)rows[i].pos < (int64_t)g->pos + g->end - 1 ||
+			  (int64_t)rows[i].low > (int64_t)g->pos + g->first;
+	assert_int_equal(at->causal, causal);
+}
+
 static void assert_is_as_read_anew(struct make *m, struct make *anew, const struct strip *strip)
 {
 	const struct piece_kv_block *is, *want;
@@ -136,6 +150,7 @@ static void assert_is_as_read_anew(struct make *m, struct make *anew, const stru
 	assert_int_equal(m->n_kv_blocks, anew->n_kv_blocks);
 	for (uint32_t i = 0; i < m->n_kv_blocks; i++) {
 		assert_true(are_equal(&is[i], &want[i]));
+		assert_causal(m, strip, &is[i]);
 		if (i % 16 == 0)
 			assert_alike(is, i, m->n_kv_blocks);
 	}
