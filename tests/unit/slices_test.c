@@ -1,8 +1,9 @@
 /*
  * slices_test.c - matrices that go in slices, on a device that is played: what is asked of cuBLASLt
- * before a program is taken.
+ * before a program is taken; and of which layers.
  */
 #include "fake_device.h"
+#include "kernels/cuda/program/scratch.h"
 #include "kernels/program/backend_program.h"
 #include "program_model.h"
 
@@ -79,11 +80,23 @@ static void of_what_goes_in_slices_the_whole_is_not_asked_for(void **state)
 	assert_int_equal(make(101, why), -EOPNOTSUPP); /* the head has no slices */
 }
 
+static void of_each_kind_one_layer_is_the_first(void **state)
+{
+	static const uint8_t kind_of[] = {1, 1, 0, 1, 2, 0, 2};
+	static const bool is_first[] = {true, false, true, false, true, false, false};
+	const struct program p = {.kind_of = kind_of, .n_kinds = 3, .shape.n_layers = 7};
+
+	(void)state;
+	for (uint32_t layer = 0; layer < p.shape.n_layers; layer++)
+		assert_int_equal(program_is_first(&p, layer), is_first[layer]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_program_whose_slices_have_no_product_is_refused),
 		cmocka_unit_test(of_what_goes_in_slices_the_whole_is_not_asked_for),
+		cmocka_unit_test(of_each_kind_one_layer_is_the_first),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
