@@ -39,9 +39,9 @@ static void model_cost(struct backend *b, const struct work_shape *of, struct ba
 	double key_bytes = 2.0 * of->head_dim * (double)work_dtype_bytes(of->dtype);
 
 	(void)b;
-	*ret = (struct backend_cost){.fixed_ns = MODELLED_FIXED_NS,
-				     .kv_ns_per_byte = MODELLED_TOKEN_NS / key_bytes,
-				     .row_ns_per_byte = MODELLED_PAIR_NS / key_bytes};
+	*ret = (struct backend_cost){.fixed_ns = world.of->fixed_ns,
+				     .kv_ns_per_byte = world.of->token_ns / key_bytes,
+				     .row_ns_per_byte = world.of->pair_ns / key_bytes};
 }
 
 static struct modelled_client *owner(uint64_t address)
@@ -63,11 +63,11 @@ static double query_ns(const struct backend_job *job, uint32_t query, uint32_t *
 	double ns = 0;
 
 	for (uint32_t row = 0; row < q->n_rows; row++)
-		ns += (q->pos + row + 1) * MODELLED_PAIR_NS * job->shape->n_q_heads;
+		ns += (q->pos + row + 1) * world.of->pair_ns * job->shape->n_q_heads;
 	client->had_ns += ns;
 	client->rows_ns += ns;
 	if (end > read[client->user]) {
-		client->had_ns += (end - read[client->user]) * MODELLED_TOKEN_NS;
+		client->had_ns += (end - read[client->user]) * world.of->token_ns;
 		read[client->user] = end;
 	}
 	return ns;
@@ -84,7 +84,7 @@ static int model_estimate(struct backend *b, const struct backend_estimate *e,
 	assert_in_range(n, 1, MODELLED_BLOCKS);
 	for (uint32_t i = 0; i < n; i++)
 		mass[i] = 1;
-	world.estimate_ns = MODELLED_ESTIMATE_READS * e->n_k * MODELLED_TOKEN_NS;
+	world.estimate_ns = MODELLED_ESTIMATE_READS * e->n_k * world.of->token_ns;
 	world.now_ns += (uint64_t)world.estimate_ns;
 	world.of->n_estimates++;
 	*ret_mass = mass;
@@ -111,7 +111,7 @@ static int model_submit(struct backend *b, const struct backend_batch *batch, ui
 		world.of->most_slices = max_u64(world.of->most_slices, job->tree->n_slices);
 		uint32_t read[MODELLED_CLIENTS] = {0};
 
-		ns += MODELLED_FIXED_NS + (double)job->list->kv_tokens_read * MODELLED_TOKEN_NS;
+		ns += world.of->fixed_ns + (double)job->list->kv_tokens_read * world.of->token_ns;
 		for (uint32_t q = 0; q < job->tree->n_queries; q++)
 			ns += query_ns(job, q, read);
 	}
@@ -145,6 +145,9 @@ struct modelled *modelled_new(void)
 	world.of = m;
 	m->moment_ns = MOMENT_NS;
 	m->n_q_heads = 1;
+	m->pair_ns = MODELLED_PAIR_NS;
+	m->token_ns = MODELLED_TOKEN_NS;
+	m->fixed_ns = MODELLED_FIXED_NS;
 	m->slowness = 1;
 	world.now_ns = world.end_ns = 1000000000;
 	world.last_id = 0;

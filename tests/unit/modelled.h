@@ -43,6 +43,9 @@ struct modelled {
 	 * 0: they do not. */
 	uint32_t first_again, others_again;
 	uint32_t n_q_heads; /* of the models of who joins; one KV head */
+	/* What the backend takes, before it starts: MODELLED_PAIR_NS, MODELLED_TOKEN_NS,
+	 * MODELLED_FIXED_NS. */
+	double pair_ns, token_ns, fixed_ns;
 	double slowness; /* so much longer than modelled batches take; 1: as long */
 	double unseen; /* what the backend has to be feared to take, before it starts */
 	uint64_t moment_ns; /* after which they do */
