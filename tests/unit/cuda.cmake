@@ -74,6 +74,9 @@ if(COPPICE_CUDA_INCLUDE)
 	coppice_test(NAME cuda_weights_test
 		SOURCES unit/cuda_weights_test.c unit/fake_runtime.c unit/fake_vmm.c
 		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels tsan)
+	coppice_test(NAME cuda_arenas_test
+		SOURCES unit/cuda_arenas_test.c unit/fake_runtime.c unit/fake_vmm.c
+		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
 	# How devices find ways to each other; NCCL's part is played by a library of its name.
 	set(fakes ${CMAKE_CURRENT_BINARY_DIR}/fakes)
 	add_library(fake_nccl SHARED ${CMAKE_CURRENT_LIST_DIR}/fake_nccl.c)

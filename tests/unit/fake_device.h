@@ -13,6 +13,8 @@
 
 extern bool fake_device_shares; /* memory with other processes; true at first */
 extern uint64_t fake_device_bytes; /* of the driver's memory that are mapped */
+#define FAKE_DEVICES 4
+extern uint32_t fake_device_lets[FAKE_DEVICES]; /* times that a device was let to such memory */
 extern uint32_t fake_device_refused; /* outputs for which there is no product; 0 at first */
 extern int fake_n_pinned; /* pieces of pinned memory that are there */
 

@@ -12,6 +12,7 @@
 
 bool fake_device_shares = true;
 uint64_t fake_device_bytes;
+uint32_t fake_device_lets[FAKE_DEVICES];
 
 /* Memory is there with its addresses, and no other process maps it. */
 static CUresult address_reserve(CUdeviceptr *ret, size_t bytes, size_t align, CUdeviceptr near,
@@ -58,6 +59,17 @@ static CUresult memory_unmap(CUdeviceptr at, size_t bytes)
 	return CUDA_SUCCESS;
 }
 
+static CUresult memory_let(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t n)
+{
+	(void)at, (void)bytes;
+	for (size_t i = 0; i < n; i++) {
+		if (access[i].location.id < 0 || access[i].location.id >= FAKE_DEVICES)
+			return CUDA_ERROR_INVALID_DEVICE;
+		fake_device_lets[access[i].location.id]++;
+	}
+	return CUDA_SUCCESS;
+}
+
 static CUresult nothing_to_do(void)
 {
 	return CUDA_SUCCESS;
@@ -79,6 +91,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **ret, unsig
 		*ret = (void *)(uintptr_t)memory_map;
 	else if (!strcmp(name, "cuMemUnmap"))
 		*ret = (void *)(uintptr_t)memory_unmap;
+	else if (!strcmp(name, "cuMemSetAccess"))
+		*ret = (void *)(uintptr_t)memory_let;
 	else
 		*ret = (void *)(uintptr_t)nothing_to_do;
 	return cudaSuccess;
