@@ -17,6 +17,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -177,16 +178,35 @@ static void run_asleep(const char *name, int daemon_core, int client_core)
 	bench_pin(-1);
 }
 
+static const struct args_option option_table[] = {
+	{"only", 'o', "NAME", "spinning, asleep or asleep_unpinned (default: all)"},
+	{0},
+};
+
+static int take_only(struct args *args, int key, void *to)
+{
+	(void)key;
+	*(const char **)to = args->value;
+	return 0;
+}
+
 int ring_main(int argc, char **argv)
 {
+	const char *only = NULL;
 	const struct bench_options options = {
-		.doc = "Round trip of an empty entry through a daemon of the bench's own."};
+		.doc = "Round trip of an empty entry through a daemon of the bench's own.",
+		.table = option_table,
+		.take = take_only,
+		.to = &only};
 	int r = bench_read(&options, argc, argv);
 
 	if (r >= 0)
 		return r;
-	run_spinning();
-	run_asleep("asleep", 0, 1);
-	run_asleep("asleep_unpinned", -1, -1);
+	if (!only || strcmp(only, "spinning") == 0)
+		run_spinning();
+	if (!only || strcmp(only, "asleep") == 0)
+		run_asleep("asleep", 0, 1);
+	if (!only || strcmp(only, "asleep_unpinned") == 0)
+		run_asleep("asleep_unpinned", -1, -1);
 	return 0;
 }
