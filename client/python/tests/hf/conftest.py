@@ -16,6 +16,11 @@ from harness import Daemon, await_seqs, n_arena_maps, n_descriptors, running, ti
 
 import coppice  # noqa: E402
 
+# torch's compiler works in this process, which has three functions for it, and takes it that what
+# the processor has can be compiled for: else it tries each set of instructions first.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+
 collect_ignore_glob: list[str] = []
 try:
     import torch  # noqa: F401
