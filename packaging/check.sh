@@ -373,10 +373,12 @@ texts() {
 
 export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
-# Kernels that no GPU here will run are compiled for their errors and warnings, not for speed.
+# Kernels that no GPU here will run are compiled for their errors and warnings, not for speed. What
+# crashes is found by function and line, as under the sanitizers.
 quick_kernels=ON
 ! gpu_here || quick_kernels=OFF
-plain=(build/check all -DCOPPICE_CALLGRAPH=ON -DCOPPICE_QUICK_KERNELS=$quick_kernels)
+plain=(build/check all
+	-DCOPPICE_CALLGRAPH=ON -DCOPPICE_LINES=ON -DCOPPICE_QUICK_KERNELS=$quick_kernels)
 address=(build/asan all -DCOPPICE_SANITIZE=address -DCOPPICE_BENCH=OFF)
 thread=(build/tsan tsan_tests -DCOPPICE_SANITIZE=thread -DCOPPICE_BENCH=OFF)
 
