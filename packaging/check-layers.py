@@ -86,9 +86,18 @@ class Layers:
 
 
 def sources():
+	"""Where git does not know this tree, what stands in its folders."""
 	command = ["git", "ls-files", "*.c", "*.h", "*.cu", "*.cuh"]
 	out = subprocess.run(command, capture_output=True, text=True)
-	return [f for f in out.stdout.split() if os.path.exists(f)]
+	names = out.stdout.split() if out.returncode == 0 else [
+		os.path.normpath(os.path.join(folder, name))
+		for folder, _, names in os.walk(".") for name in names
+		if name.endswith((".c", ".h", ".cu", ".cuh")) and not
+		os.path.normpath(folder).startswith("build")]
+	files = [f for f in names if os.path.exists(f)]
+	if not files:
+		sys.exit("check-layers.py: no sources here: run it in the project's root")
+	return files
 
 
 def included(path, target, known):

@@ -5,13 +5,13 @@
 #   packaging/check.sh --gpu [--quick]
 #   packaging/check.sh --only TEST [--under address|thread]
 #
-# Plain build with warnings as errors and all tests (kernels for both architectures; where there is
-# no GPU they are hardly optimized); the same under ASan and UBSan; the tests labelled tsan under
-# TSan; format, sizes, layers, scripts, man pages, an installed copy with the example built against
-# it, the units; the Python package as a wheel in an environment of its own (packaging/python.sh,
-# which fetches once what that needs, while the plain build goes on). Builds stand in build/, what
-# each stage said in build/check-logs/. The last line is "N passed, N failed": tests and other
-# checks together. Exit status 0 only if nothing failed. --quick leaves the sanitizers out.
+# Plain build with warnings as errors and all tests; the same under ASan and UBSan; the tests
+# labelled tsan under TSan; format, sizes, layers, scripts, man pages, an installed copy with the
+# example built against it, the units; the Python package as a wheel in an environment of its own
+# (packaging/python.sh, which fetches once what that needs, while the plain build goes on). Builds
+# stand in build/, what each stage said in build/check-logs/. The last line is "N passed, N failed":
+# tests and other checks together. Exit status 0 only if nothing failed. --quick leaves the
+# sanitizers out.
 #
 # --gpu: on a machine with an NVIDIA GPU, the plain build and its tests, then what applies there
 # with the GPU's backend: attention against float64 and the CPU's backend, real processes over a
@@ -35,10 +35,6 @@ summary=()
 
 say() {
 	printf '%s\n' "$*"
-}
-
-gpu_here() {
-	[[ -e /dev/nvidiactl || -e /dev/dxg || -d /proc/driver/nvidia ]]
 }
 
 # ---- running and counting ------------------------------------------------------------------------
@@ -373,12 +369,8 @@ texts() {
 
 export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
-# Kernels that no GPU here will run are compiled for their errors and warnings, not for speed. What
-# crashes is found by function and line, as under the sanitizers.
-quick_kernels=ON
-! gpu_here || quick_kernels=OFF
-plain=(build/check all
-	-DCOPPICE_CALLGRAPH=ON -DCOPPICE_LINES=ON -DCOPPICE_QUICK_KERNELS=$quick_kernels)
+# What crashes in the plain build is found by function and line, as under the sanitizers.
+plain=(build/check all -DCOPPICE_CALLGRAPH=ON -DCOPPICE_LINES=ON)
 address=(build/asan all -DCOPPICE_SANITIZE=address -DCOPPICE_BENCH=OFF)
 thread=(build/tsan tsan_tests -DCOPPICE_SANITIZE=thread -DCOPPICE_BENCH=OFF)
 

@@ -49,9 +49,11 @@ class Layers(unittest.TestCase):
 		name = f"build/{path.replace('/', '.')}.{callee}.ci"
 		self.write(name, graph(self.root / path, caller, callee))
 
-	def complaints(self):
-		subprocess.run(["git", "init", "-q", "."], cwd=self.root, check=True)
-		subprocess.run(["git", "add", "."], cwd=self.root, check=True)
+	def complaints(self, known=True):
+		"""known: to git."""
+		if known:
+			subprocess.run(["git", "init", "-q", "."], cwd=self.root, check=True)
+			subprocess.run(["git", "add", "."], cwd=self.root, check=True)
 		command = [sys.executable, "packaging/check-layers.py", "--calls", "build"]
 		run = subprocess.run(command, cwd=self.root, capture_output=True, text=True)
 		last = run.stdout.splitlines()[-1]
@@ -113,6 +115,36 @@ class Layers(unittest.TestCase):
 		self.write("daemon/sched/whole.h", '#include "part.h"\n')
 		self.assertIn("2 files include each other: daemon/sched/part.h "
 			"daemon/sched/whole.h", self.complaints())
+
+	def test_a_tree_that_git_does_not_know(self):
+		self.write("daemon/base/log.c", '#include "daemon/sched/part.h"\n')
+		self.assertIn("it stands higher", self.complaints(known=False))
+
+	def test_no_sources_at_all(self):
+		shutil.rmtree(self.root / "daemon")
+		subprocess.run(["git", "init", "-q", "."], cwd=self.root, check=True)
+		run = subprocess.run([sys.executable, "packaging/check-layers.py"], cwd=self.root,
+			capture_output=True, text=True)
+		self.assertNotEqual(run.returncode, 0)
+		self.assertIn("no sources here", run.stderr)
+
+	def test_what_the_agent_may_use(self):
+		self.write("packaging/layers", RULES + "proto:\nclient: proto\n")
+		self.write("kernels/work.h", "struct work;\n")
+		self.write("proto/clock.h", "int clock;\n")
+		self.write("client/agent/run.c",
+			'#include "kernels/work.h"\n#include "proto/clock.h"\n')
+		self.assertEqual(self.complaints(), "0 complaints\n")
+
+	def test_what_the_agent_may_not_use(self):
+		self.write("packaging/layers", RULES + "proto:\nclient: proto\n")
+		self.write("kernels/backend.h", "struct backend;\n")
+		self.write("proto/ring.h", "int ring;\n")
+		self.write("client/agent/run.c",
+			'#include "kernels/backend.h"\n#include "proto/ring.h"\n')
+		found = self.complaints()
+		self.assertIn("client may not use kernels", found)
+		self.assertIn("coppice-agent may use coppice.h alone", found)
 
 	def test_a_build_without_a_call_graph(self):
 		shutil.rmtree(self.root / "build")
