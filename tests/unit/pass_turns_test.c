@@ -22,11 +22,13 @@
 #define PAUSE_NS UINT64_C(40000000)
 #define LOOK_NS UINT64_C(100000)
 #define FAIR 0.45
+#define N_MEET 30u
 
 /* A pupil who asks for a token after the other, some time after he has had the last one: for less
  * than his part of the backend's time. */
 struct waiter {
 	struct pupil *pupil;
+	uint64_t pause_ns; /* from one he has had to his asking for the next */
 	uint64_t asked_ns, asks_ns; /* 0: he has asked */
 	double longest_ns;
 	uint32_t n;
@@ -45,7 +47,7 @@ static struct school *start(void)
 static struct waiter waiter_of(struct pupil *pupil)
 {
 	ask(pupil, 1);
-	return (struct waiter){.pupil = pupil, .asked_ns = world.now_ns};
+	return (struct waiter){.pupil = pupil, .pause_ns = PAUSE_NS, .asked_ns = world.now_ns};
 }
 
 static void look_at(struct waiter *w)
@@ -57,7 +59,7 @@ static void look_at(struct waiter *w)
 	if (w->asks_ns == 0) {
 		assert_int_equal(end_of(w->pupil).status, 0);
 		w->longest_ns = ns > w->longest_ns ? ns : w->longest_ns;
-		w->asks_ns = world.now_ns + PAUSE_NS;
+		w->asks_ns = world.now_ns + w->pause_ns;
 		w->n++;
 	}
 	if (world.now_ns < w->asks_ns)
@@ -168,13 +170,15 @@ static double share_of(const struct school *s, uint32_t first, uint32_t n)
 }
 
 /* The scheduler hears of who comes while the backend is at work. */
-static void go_on(struct school *s, double for_ns)
+static void go_on(struct school *s, struct waiter *waiters, uint32_t n, double for_ns)
 {
 	uint64_t end_ns = world.now_ns + (uint64_t)for_ns;
 
 	for (; world.now_ns < end_ns; world.now_ns += LOOK_NS) {
+		for (uint32_t i = 0; i < n; i++)
+			look_at(&waiters[i]);
 		for (uint32_t i = 0; i < s->n; i++)
-			if (has(&s->pupils[i]))
+			if (s->pupils[i].again && has(&s->pupils[i]))
 				ask(&s->pupils[i], s->pupils[i].again);
 		sched_round(s->h.sched);
 	}
@@ -190,7 +194,7 @@ static double share_of_one(uint32_t n_of_one, uint32_t n_of_many, bool hears)
 	for (uint32_t i = 0; i < 30; i++)
 		join(s, 2, n_of_many, 2);
 	if (hears)
-		go_on(s, 2000 * MS);
+		go_on(s, NULL, 0, 2000 * MS);
 	else
 		go(s, NULL, 0, 2000 * MS);
 	share = share_of(s, 0, 1);
@@ -220,6 +224,56 @@ static void on_a_backend_that_holds_a_token_goes_with_each_segment(void **state)
 	assert_true(share_of_one(1, 1, false) >= OWN_NS / (OWN_NS + SEGMENT_NS));
 	assert_true(share_of_one(1, 10000, false) >= OWN_NS / (OWN_NS + SEGMENT_NS));
 	assert_true(share_of_one(10000, 10000, false) >= FAIR);
+}
+
+/* Who met in a pass wait for each other, whose passes ever came between its segments. */
+static void who_met_in_a_pass_that_was_cut_into_meet_again(void **state)
+{
+	struct school *s = start();
+	struct waiter w[N_MEET + 1];
+	uint64_t n_passes;
+	uint32_t n = 0;
+
+	(void)state;
+	for (uint32_t i = 0; i <= N_MEET; i++) {
+		w[i] = waiter_of(join(s, 1 + i / N_MEET, 0, 1 + i / N_MEET));
+		w[i].pause_ns = i < N_MEET ? LOOK_NS * (1 + i % 6) : 3 * SEGMENT_NS;
+	}
+	go_on(s, w, N_MEET + 1, 500 * MS);
+	n_passes = s->h.sched->core.stats.passes;
+	for (uint32_t i = 0; i <= N_MEET; i++)
+		w[i].n = 0;
+	go_on(s, w, N_MEET + 1, 2000 * MS);
+	n_passes = s->h.sched->core.stats.passes - n_passes - w[N_MEET].n;
+	for (uint32_t i = 0; i < N_MEET; i++)
+		n += w[i].n;
+	assert_true(w[N_MEET].n > 50);
+	assert_true(n > (N_MEET - 1) * n_passes);
+	school_free(s);
+}
+
+/* What another program's segments take is no part of what one decodes in. */
+static void a_pass_that_cuts_in_twice_has_no_gap_between(void **state)
+{
+	struct school *s = start();
+	const struct passes *p = &s->h.sched->passes;
+	struct waiter w;
+	uint32_t n = 0;
+
+	(void)state;
+	join(s, 1, 10000, 1);
+	w = waiter_of(join(s, 2, 0, 2));
+	w.pause_ns = SEGMENT_NS;
+	go_and_forget(s, &w, 1);
+	for (uint32_t i = 0; i < 1000; i++) {
+		go(s, &w, 1, 1);
+		if (p->n_aside == 0)
+			continue;
+		assert_int_equal(p->now.gap_ns, 0);
+		n++;
+	}
+	assert_true(n > 30);
+	school_free(s);
 }
 
 /* He would only wait for himself: his passes go one after the other. */
@@ -324,6 +378,8 @@ int main(void)
 		cmocka_unit_test(all_go_on_where_programs_are_more_than_go_at_once),
 		cmocka_unit_test(each_of_two_users_of_programs_has_half),
 		cmocka_unit_test(on_a_backend_that_holds_a_token_goes_with_each_segment),
+		cmocka_unit_test(who_met_in_a_pass_that_was_cut_into_meet_again),
+		cmocka_unit_test(a_pass_that_cuts_in_twice_has_no_gap_between),
 		cmocka_unit_test(a_users_other_program_does_not_cut_in),
 		cmocka_unit_test(a_backend_that_fails_fails_all_passes),
 		cmocka_unit_test(a_pass_that_fails_fails_no_other),

@@ -100,7 +100,7 @@ static bool is_newcomer(const struct passes *p, const struct sched_lane *lane,
 static uint64_t expected_until_ns(const struct passes *p, const struct sched_lane *lane,
 				  const struct sched_model *model)
 {
-	bool was_served = lane->decode.pass == p->number && lane->pace.model == model;
+	bool was_served = lane->decode.pass == p->last_number && lane->pace.model == model;
 
 	if (lane->broken)
 		return 0;
@@ -362,9 +362,9 @@ void company_came(struct passes *p)
 	for (uint32_t i = 0; i < p->now.job.n_lanes; i++) {
 		struct sched_user *user = p->now.job.lanes[i]->session->user;
 
-		if (user->came == p->number)
+		if (user->came == p->now.number)
 			continue;
-		user->came = p->number;
+		user->came = p->now.number;
 		user->vain_ns = fmax(user->vain_ns - ns, 0);
 	}
 }

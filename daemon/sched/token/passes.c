@@ -201,6 +201,7 @@ static bool segment_begin(struct passes *p)
 	p->in_flight = r == 0;
 	if (r == 0) {
 		p->now.goes_on = true;
+		p->last_model = NULL;
 		segment_charge(p);
 	}
 	return r == 0;
@@ -306,6 +307,8 @@ static void expect(struct passes *p, const struct room *room)
 
 static void submit(struct passes *p, const struct room *room)
 {
+	bool follows = p->last_model == room->model;
+
 	p->now.goes_on = false;
 	p->now.took_ns = 0;
 	p->now.ran_ns = 0;
@@ -313,11 +316,10 @@ static void submit(struct passes *p, const struct room *room)
 	p->now.under_way = true;
 	if (!segment_begin(p))
 		return;
-	p->now.gap_ns = p->last_model == room->model ? p->begun_ns - p->last_ns : 0;
+	p->now.gap_ns = follows ? p->begun_ns - p->last_ns : 0;
 	company_came(p);
 	p->core->stats.passes++;
 	p->core->stats.pass_rows += p->now.n_rows;
-	p->last_model = room->model;
 	p->now.n_foreseen = 0;
 	longer_use_learned(&p->now.job.model->longer);
 	plan_next(p);
@@ -539,6 +541,7 @@ static void learn(struct passes *p)
 
 static void pass_finish(struct passes *p)
 {
+	p->last_number = p->now.number;
 	p->last_ns = p->core->now_ns;
 	p->last_model = p->now.job.model;
 	if (p->now.ran_ns >= LEARN_NS)

@@ -37,6 +37,7 @@ struct pass_waiting {
 /* One that has begun, until it ends. */
 struct pass {
 	struct batch_job job; /* of its lanes, which are IN_PASS */
+	uint64_t number; /* p->number when it began */
 	bool under_way; /* it has begun */
 	bool goes_on; /* the backend has had a segment of it, however little that was */
 	uint32_t n_rows; /* of those who are in it */
@@ -47,7 +48,7 @@ struct pass {
 	struct backend_run_ns expected; /* the same, as it will be by all that is known */
 	double ran_ns; /* the same of its segments so far: more where it began anew */
 	uint64_t took_ns; /* with the backend, so far */
-	uint64_t gap_ns; /* since the model's pass before it; 0: that was another's */
+	uint64_t gap_ns; /* since the model's pass before it; 0: another's ran since */
 };
 
 #define PASSES_ASIDE (BACKEND_PROGRAMS_AT_ONCE - 1)
@@ -58,9 +59,9 @@ struct passes {
 	struct pass now; /* whose segments the backend has; under way, if any is */
 	struct pass aside[PASSES_ASIDE]; /* those that wait for it: the first n_aside */
 	uint32_t n_aside;
-	uint64_t number; /* passes ever */
-	uint64_t last_ns; /* when the last one ended */
-	const struct sched_model *last_model; /* its; NULL: gone */
+	uint64_t number; /* passes ever begun */
+	uint64_t last_number, last_ns; /* of the one that ended last; when it did */
+	const struct sched_model *last_model; /* its; NULL: gone, or a segment has run since */
 	uint64_t held_until_ns; /* the next one is to wait for company until then; 0: not */
 	uint64_t alone_until_ns; /* newcomers do not wait for others: some have in vain */
 	struct pass_candidate *candidates; /* owned, grows */

@@ -254,7 +254,7 @@ static void lane_take(struct passes *p, struct sched_lane *lane, struct room *ro
 		return;
 	}
 	room->n_lanes++;
-	lane->decode.pass = p->number;
+	lane->decode.pass = p->now.number;
 	lane->decode.pass_ns = p->core->now_ns;
 	lane->decode.pass_of = room->model;
 	step_move(&p->core->steps, lane, STEP_IN_PASS);
@@ -409,7 +409,7 @@ static int by_age(const void *a, const void *b)
 int room_fill(struct passes *p, struct room *room)
 {
 	p->now.job.n_lanes = 0;
-	p->number++;
+	p->now.number = ++p->number;
 	if (candidates_find(p, room->model, false) < 0)
 		return -ENOMEM;
 	take_decode(p, room);
