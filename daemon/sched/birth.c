@@ -54,7 +54,7 @@ static void make_parts(struct sched *s)
 	handle_table_init(&core->seqs);
 	LIST_INIT(&core->users);
 	core->batches.times = core->ops->unseen > 1 ? core->ops->unseen : 1;
-	core->passes = core->batches;
+	core->passes = core->attention = core->batches;
 	LIST_INIT(&s->sessions);
 	LIST_INIT(&s->ended_sessions);
 	LIST_INIT(&s->models);

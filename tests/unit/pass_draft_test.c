@@ -163,7 +163,7 @@ static double second_pass_of_attention(double times)
 	while (seen.n_passes == 1)
 		go_round(s);
 	n_second = seen.n_rows - n_first;
-	assert_true(core->attention_seen);
+	assert_true(core->attention.seen);
 	go_till_all_have(s);
 	assert_int_equal(end_of(p).status, 0);
 	school_free(s);

@@ -181,6 +181,89 @@ static void passes_say_nothing_of_batches(void **state)
 	school_free(s);
 }
 
+#define UNSEEN 2.4
+#define DEEP 3000u /* tokens before the rows that attend */
+#define ATTEND_NS (0.5 * MS) /* each */
+#define ATTEND_ROWS 20u
+
+/* Of a backend that may take longer than modelled, of which only weights were seen. From now on
+ * rows have attention, as modelled. */
+static struct school *school_of_attention(void)
+{
+	struct school *s = school_new(0.0001 * MS);
+	struct pupil *p;
+
+	s->ops.unseen = UNSEEN;
+	s->program.holds = true;
+	world.n_places = 100;
+	school_start(s);
+	p = join(s, 1, 0, 1);
+	ask(p, DEEP);
+	go_till_all_have(s);
+	p->c.session->models[p->c.model - 1]->pair_ns = ATTEND_NS / DEEP;
+	world.row_ns = ATTEND_NS;
+	assert_true(s->h.sched->core.passes.times < 1.01 && !s->h.sched->core.attention.seen);
+	return s;
+}
+
+/* So many rows with attention. Somewhere in their pass others have the backend for so long. */
+static void attend(struct school *s, double pause_ns)
+{
+	uint32_t n_before = world.n_passes;
+
+	ask(&s->pupils[0], ATTEND_ROWS);
+	go_round(s);
+	world.now_ns += (uint64_t)pause_ns;
+	while (!has(&s->pupils[0]))
+		go_round(s);
+	assert_int_equal(world.n_passes, n_before + 1);
+}
+
+/* Whatever it takes: of others' rows a pass has as many as before, and of attention no fewer than
+ * on a machine of which nobody has seen anything. */
+static void a_pause_in_the_first_attention_is_no_pace(void **state)
+{
+	static const double pauses[] = {0.2, 0.85, 4, 100};
+
+	(void)state;
+	for (uint32_t i = 0; i < 4; i++) {
+		struct school *s = school_of_attention();
+		struct sched_core *core = &s->h.sched->core;
+		double budget_ns = pass_budget_ns(core), pass_ns = FIXED_NS + 20 * ATTEND_NS;
+
+		attend(s, pauses[i] * pass_ns);
+		assert_true(core->attention.times <= 1.001 * UNSEEN);
+		if (pauses[i] < 1)
+			assert_true(pass_budget_ns(core) > 0.99 * budget_ns);
+		assert_true(pass_budget_ns(core) > 0.5 * budget_ns);
+		for (uint32_t k = 0; k < 20; k++)
+			attend(s, 0);
+		assert_true(core->attention.seen && core->attention.times < 1.15);
+		school_free(s);
+	}
+}
+
+/* What ran twice is no slowness: the next one tells. */
+static void the_first_attention_that_began_anew_says_nothing(void **state)
+{
+	struct school *s = school_of_attention();
+	struct sched_core *core = &s->h.sched->core;
+
+	(void)state;
+	ask(&s->pupils[0], ATTEND_ROWS);
+	while (!s->h.sched->passes.now.under_way || world.next == 0)
+		go_round(s);
+	world.stale_at = world.next;
+	while (!has(&s->pupils[0]))
+		go_round(s);
+	assert_int_equal(world.stale_at, 0);
+	assert_false(core->attention.seen);
+	attend(s, 0);
+	assert_true(core->attention.seen && core->attention.times < 1.01);
+	assert_true(core->passes.times < 1.01);
+	school_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -192,6 +275,8 @@ int main(void)
 		cmocka_unit_test(one_slow_pass_says_little),
 		cmocka_unit_test(what_tells_nothing_is_not_learned),
 		cmocka_unit_test(passes_say_nothing_of_batches),
+		cmocka_unit_test(a_pause_in_the_first_attention_is_no_pace),
+		cmocka_unit_test(the_first_attention_that_began_anew_says_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

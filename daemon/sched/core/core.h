@@ -40,9 +40,9 @@ struct sched_core {
 	struct sched_user_list users; /* owned by their sessions */
 	/* turns.h: what each user has had at least, and who has had most */
 	double had_ns, most_had_ns;
-	/* how much longer than modelled batches take, and passes of programs' tokens */
-	struct slowness batches, passes;
-	bool attention_seen; /* of passes some were not nearly all weights */
+	/* how much longer than modelled batches take, passes of programs' tokens, and attention in
+	 * passes that are not nearly all weights */
+	struct slowness batches, passes, attention;
 	struct sched_lane_queue lanes; /* all, oldest first; borrowed from sessions */
 	struct step_queues steps; /* the same lanes, by the state of their steps */
 	int64_t away_alone_ns; /* what the next steps of those who are away may take: away.h */

@@ -1,10 +1,10 @@
 /*
  * slowness.h - how much longer something takes than it is modelled to, learned from what it took.
  *
- * Batches, passes of programs' tokens and passes of paths that stream have one each: of what one of
- * them took, the others learn nothing. What had to be feared of a machine of which nobody had seen
- * anything goes at once with the first that is seen; from then on what is usual follows slowly, as
- * a moment's pause is no pace.
+ * Batches, passes of programs' tokens, attention in these, and passes of paths that stream have one
+ * each: of what one of them took, the others learn nothing. What had to be feared of a machine of
+ * which nobody had seen anything goes at once with the first that is seen; from then on what is
+ * usual follows slowly, as a moment's pause is no pace.
  */
 #ifndef COPPICED_SLOWNESS_H
 #define COPPICED_SLOWNESS_H
@@ -30,6 +30,15 @@ static inline void slowness_learn(struct slowness *s, double most, double modell
 	s->times += weight * (times - s->times);
 	s->times = s->times > 1 ? s->times : 1;
 	s->seen = true;
+}
+
+/* A part of something took so long, or so much came between. Until some has told less than was
+ * feared nothing is known. */
+static inline void slowness_learn_part(struct slowness *s, double most, double modelled_ns,
+				       double took_ns)
+{
+	if (s->seen || took_ns < s->times * modelled_ns)
+		slowness_learn(s, most, modelled_ns, took_ns);
 }
 
 #endif

@@ -511,30 +511,29 @@ static void lane_finish(struct passes *p, struct sched_lane *lane)
 	complete_entry(p->core, lane, &outcome);
 }
 
-/* The first pass with much attention: how much longer than the rest that took is how much longer
- * passes may take from now on, however little of those before it was. */
+/* Of a pass that has much of it: what is beyond the rest of it. */
 static void learn_of_attention(struct passes *p, double took_ns)
 {
 	struct sched_core *core = p->core;
 	const struct pass *pass = &p->now;
 	double rest_ns = core->passes.times * (pass->ns - pass->attention_ns);
-	double times = (took_ns - rest_ns) / (pass->attention_ns / pass->fear);
 
-	if (core->attention_seen || pass->attention_ns < ATTENTION_PART * pass->ns)
-		return;
-	core->attention_seen = true;
-	core->passes.times = fmax(core->passes.times, fmin(times, SLOWNESS_MAX));
+	if (pass->attention_ns >= ATTENTION_PART * pass->ns)
+		slowness_learn_part(&core->attention, core->ops->unseen,
+				    pass->attention_ns / pass->fear, took_ns - rest_ns);
 }
 
-/* How long passes take; of their parts, as who decodes sees it, from one pass to the next, where
- * none of it was done anew. */
+/* How long passes take; of their parts, where none of it was done anew. Who decodes sees them from
+ * one pass to the next. */
 static void learn(struct passes *p)
 {
 	double took_ns = (double)p->now.took_ns, gap_ns = (double)p->now.gap_ns;
 
-	learn_of_attention(p, took_ns);
 	slowness_learn(&p->core->passes, SLOWNESS_MAX, p->now.ran_ns, took_ns);
-	if (p->now.job.model && p->now.ran_ns < AS_MODELLED * p->now.ns)
+	if (p->now.ran_ns >= AS_MODELLED * p->now.ns)
+		return;
+	learn_of_attention(p, took_ns);
+	if (p->now.job.model)
 		longer_learn(&p->now.job.model->longer, &p->now.parts,
 			     took_ns + (gap_ns < GAP_PART * took_ns ? gap_ns : 0));
 }

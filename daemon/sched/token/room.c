@@ -46,10 +46,10 @@
 #define KEPT_ROWS_PART 4u /* of all rows: decode leaves so many to prompts */
 
 /* Passes that are nearly all weights say nothing of attention: until another was seen that may take
- * as long as anything on a machine of which nobody has seen anything. */
+ * as long as anything on a machine of which nobody has seen anything; then what it usually does. */
 static double fear(const struct sched_core *core)
 {
-	return core->attention_seen ? 1 : fmax(core->ops->unseen / core->passes.times, 1);
+	return fmax(core->attention.times / core->passes.times, 1);
 }
 
 void room_begin(struct passes *p, const struct sched_model *model, struct room *ret)
