@@ -143,18 +143,33 @@ static void tokens_wait_for_no_pass_of_three_other_programs(void **state)
 	school_free(s);
 }
 
-/* More programs than can have rows under way: who comes then waits for the end of a pass. */
-static void all_go_on_where_programs_are_more_than_go_at_once(void **state)
+/* As many programs as can have rows under way, some more, and who asks for a token at a time: he
+ * waits for the end of a pass, and of one for each who waits before him. */
+static void go_on_beside(uint32_t n_more)
 {
 	struct school *s = start();
+	uint32_t n_others = BACKEND_PROGRAMS_AT_ONCE + n_more;
+	struct waiter w;
 
-	(void)state;
-	for (uint32_t user = 1; user <= BACKEND_PROGRAMS_AT_ONCE + 2; user++)
+	for (uint32_t user = 1; user <= n_others; user++)
 		join(s, user, 10000, user);
-	go(s, NULL, 0, 6000 * MS);
-	for (uint32_t i = 0; i < s->n; i++)
+	w = waiter_of(join(s, n_others + 1, 0, n_others + 1));
+	go_and_forget(s, &w, 1);
+	go(s, &w, 1, 6000 * MS);
+	for (uint32_t i = 0; i < n_others; i++)
 		assert_true(s->pupils[i].c.session->tokens_computed > 300);
+	print_message("beside %u others a token waits for %.1f ms, a pass takes %.1f\n", n_others,
+		      w.longest_ns / MS, world.longest_ns / MS);
+	assert_true(w.n > 30);
+	assert_true(w.longest_ns <= (1 + n_more) * world.longest_ns + SEGMENT_NS + OWN_NS + 1 * MS);
 	school_free(s);
+}
+
+static void all_go_on_where_programs_are_more_than_go_at_once(void **state)
+{
+	(void)state;
+	for (uint32_t n_more = 0; n_more <= 2; n_more++)
+		go_on_beside(n_more);
 }
 
 /* Part of what all had that the pupils from first on had. */

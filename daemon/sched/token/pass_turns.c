@@ -6,7 +6,8 @@
  *
  * A pass has lanes of one program, and its rows stay there between segments. So another program's
  * pass can come between two: nobody waits for all of another user's. Who is in one, or has had as
- * much, does not cut in: what he wants comes behind it.
+ * much, does not cut in: what he wants comes behind it. Where there are as many passes as there may
+ * be, who would cut in waits for the one that ends first: all others wait for that, too.
  */
 #include "pass_turns.h"
 
@@ -28,13 +29,14 @@ static bool is_under_way(const struct passes *p, const struct sched_model *model
 	return p->now.job.model == model;
 }
 
-struct sched_lane *pass_who_cuts_in(const struct passes *p)
+/* He cuts in, unless there are as many passes as there may be. */
+static struct sched_lane *who_is_first(const struct passes *p)
 {
 	const struct step_queues *steps = &p->core->steps;
 	const struct sched_lane *in = turn_first(p->core, STEP_IN_PASS, NULL);
 	struct sched_lane *lane, *first = NULL;
 
-	if (!in || p->n_aside == PASSES_ASIDE)
+	if (!in)
 		return NULL;
 	TAILQ_FOREACH (lane, &steps->lanes[STEP_AWAITING_PASS], state_link)
 		if (lane->session->user != in->session->user &&
@@ -42,6 +44,11 @@ struct sched_lane *pass_who_cuts_in(const struct passes *p)
 		    !is_under_way(p, lane->step.model))
 			first = lane;
 	return first;
+}
+
+struct sched_lane *pass_who_cuts_in(const struct passes *p)
+{
+	return p->n_aside < PASSES_ASIDE ? who_is_first(p) : NULL;
 }
 
 void pass_put_aside(struct passes *p)
@@ -58,17 +65,39 @@ void pass_take_back(struct passes *p)
 	p->gets_ready = false;
 }
 
+/* The one of whom had least. */
+static struct pass *find_first(struct passes *p)
+{
+	const struct sched_lane *in = p->now.job.lanes[0];
+	const struct sched_model *model = turn_first(p->core, STEP_IN_PASS, in)->step.model;
+
+	for (uint32_t i = 0; i < p->n_aside; i++)
+		if (p->aside[i].job.model == model)
+			return &p->aside[i];
+	return &p->now;
+}
+
+static double left_ns(const struct pass *pass)
+{
+	return pass->ns - pass->ran_ns;
+}
+
+static struct pass *find_shortest(struct passes *p)
+{
+	struct pass *shortest = &p->now;
+
+	for (uint32_t i = 0; i < p->n_aside; i++)
+		if (left_ns(&p->aside[i]) < left_ns(shortest))
+			shortest = &p->aside[i];
+	return shortest;
+}
+
 void pass_choose(struct passes *p)
 {
-	const struct sched_lane *first;
+	struct pass *chosen = who_is_first(p) ? find_shortest(p) : find_first(p);
 
-	if (p->n_aside == 0)
+	if (chosen == &p->now)
 		return;
-	first = turn_first(p->core, STEP_IN_PASS, p->now.job.lanes[0]);
-	for (uint32_t i = 0; i < p->n_aside; i++) {
-		if (p->aside[i].job.model != first->step.model)
-			continue;
-		swap(&p->now, &p->aside[i]);
-		p->gets_ready = false;
-	}
+	swap(&p->now, chosen);
+	p->gets_ready = false;
 }

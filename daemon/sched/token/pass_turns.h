@@ -11,7 +11,8 @@ struct sched_lane *pass_who_cuts_in(const struct passes *p);
 void pass_put_aside(struct passes *p);
 /* None is under way now: the last one put aside is, if there is one. */
 void pass_take_back(struct passes *p);
-/* Of those under way the one of whom had least is there from now on. */
+/* Of those under way the one of whom had least is there from now on; where somebody would cut in if
+ * there were fewer, the one of which least is left: that it ends. */
 void pass_choose(struct passes *p);
 
 #endif
