@@ -30,11 +30,25 @@ int attend_init(struct attend *a, const struct vec *vec, struct threads *threads
 	return 0;
 }
 
-void attend_done(struct attend *a)
+void attend_init_beside(struct attend *a, const struct attend *other)
+{
+	*a = (struct attend){.vec = other->vec,
+			     .threads = other->threads,
+			     .states = other->states,
+			     .is_beside = true};
+}
+
+static void states_free(struct attend *a)
 {
 	for (uint32_t i = 0; a->states && i < threads_count(a->threads); i++)
 		fold_state_done(&a->states[i]);
 	free(a->states);
+}
+
+void attend_done(struct attend *a)
+{
+	if (!a->is_beside)
+		states_free(a);
 	free(a->units);
 	free(a->parts);
 	free(a->merges);

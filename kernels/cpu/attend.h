@@ -22,7 +22,9 @@ struct attend_unit {
 struct attend {
 	const struct vec *vec;
 	struct threads *threads;
-	struct fold_state *states; /* owned, [threads_count] */
+	/* [threads_count], in use by a unit alone; owned unless it is beside another */
+	struct fold_state *states;
+	bool is_beside;
 	/* Grown as needed, reused from job to job. */
 	struct attend_unit *units; /* owned */
 	float *parts; /* owned: rows x (max, sum), then rows x head_dim */
@@ -46,6 +48,8 @@ struct attend_job {
 
 /* 0 or -ENOMEM. threads stays the caller's. */
 MUST_CHECK int attend_init(struct attend *a, const struct vec *vec, struct threads *threads);
+/* Of other jobs, that begin between two units of its own: done before that one is. */
+void attend_init_beside(struct attend *a, const struct attend *other);
 void attend_done(struct attend *a);
 
 /* Makes room for a job. 0 or -ENOMEM; nothing is computed. */

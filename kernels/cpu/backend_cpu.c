@@ -29,8 +29,6 @@ static void cpu_close(struct backend *b)
 	free(b->pass_part);
 	array_done(&b->masses);
 	attend_done(&b->attend);
-	for (uint32_t i = 0; i < BACKEND_PROGRAMS_AT_ONCE; i++)
-		attend_done(&b->run_attends[i].attend);
 	threads_free(b->threads);
 	pool_done(&b->pool);
 	free(b);
@@ -70,8 +68,6 @@ static int open_parts(struct backend *b, const struct backend_config *config, ch
 	if (b->vec->flushes)
 		threads_flush_subnormals(b->threads);
 	r = attend_init(&b->attend, b->vec, b->threads);
-	for (uint32_t i = 0; i < BACKEND_PROGRAMS_AT_ONCE && r == 0; i++)
-		r = attend_init(&b->run_attends[i].attend, b->vec, b->threads);
 	if (r)
 		say(error, error_bytes, "no memory for %u threads", threads_count(b->threads));
 	return r;

@@ -21,38 +21,12 @@
 #define NEARLY_ALL 0.9999 /* of a run that has not ended, whatever was rounded */
 #define MAX_ROWS 1024u /* more would be no faster, and others' steps would wait longer */
 
-/* The program's; or of those that are nobody's, or were used long ago. */
-static struct run_attend *attend_of(struct backend *b, const struct backend_program *program)
-{
-	struct run_attend *least = &b->run_attends[0];
-
-	for (uint32_t i = 0; i < BACKEND_PROGRAMS_AT_ONCE; i++) {
-		struct run_attend *attend = &b->run_attends[i];
-
-		if (attend->of == program)
-			return attend;
-		if (attend->used < least->used)
-			least = attend;
-	}
-	return least;
-}
-
-/* Its rows are not under way any more. */
-static void leave_attend(struct backend *b, const struct backend_program *program)
-{
-	struct run_attend *attend = attend_of(b, program);
-
-	if (attend->of != program)
-		return;
-	attend->of = NULL;
-	attend->used = 0;
-}
-
 static void cpu_program_free(struct backend *b, struct backend_program *program)
 {
+	(void)b;
 	if (!program)
 		return;
-	leave_attend(b, program);
+	attend_done(&program->attend);
 	program_scratch_done(program);
 	free(program);
 }
@@ -85,6 +59,7 @@ static int cpu_program_new(struct backend *b, const struct program *p,
 	program->widths = widths;
 	program->line = widest(&widths);
 	program->n_threads = threads_count(b->threads);
+	attend_init_beside(&program->attend, &b->attend);
 	*ret = program;
 	return 0;
 }
@@ -97,7 +72,7 @@ static int reserve(struct program_pass *pass)
 	int r = program_scratch_reserve(pass->program, pass->run->rows->n_rows);
 
 	job.shape = &pass->program->p->shape;
-	return r ? r : attend_reserve(pass->attend, &job);
+	return r ? r : attend_reserve(&pass->program->attend, &job);
 }
 
 static void begin_anew(struct backend_program *program, uint32_t n_rows)
@@ -124,16 +99,15 @@ static bool find_phase(struct program_pass *pass, struct program_phase *ret)
 	return program_op_phase(pass, program->phase, ret);
 }
 
-/* Attention that is under way cannot go on where the list has been made again, and is another one,
- * or where what it was has gone to another program's: it begins anew. */
-static void check_list(const struct program_pass *pass, bool kept)
+/* Attention that is under way cannot go on where the list has been made again, and is another one:
+ * it begins anew. */
+static void check_list(const struct program_pass *pass)
 {
 	struct backend_program *program = pass->program;
 
 	if (program->begun && !is_at_head(program) &&
 	    program_op_at(program->p, &program->progress.place)->kind == PROGRAM_ATTEND &&
-	    program_is_attending(program->phase) &&
-	    !(kept && attend_is_of(pass->attend, pass->run->job)))
+	    program_is_attending(program->phase) && !attend_is_of(&program->attend, pass->run->job))
 		program->phase = program->unit = 0;
 }
 
@@ -217,25 +191,17 @@ static double run_until(struct program_pass *pass, uint64_t until_ns)
 static int begin(struct backend *b, const struct backend_run *run, struct program_pass *ret)
 {
 	struct backend_program *program = run->program;
-	struct run_attend *attend = attend_of(b, program);
 	bool fits = program_run_fits(program->p, run, &program->progress, MAX_ROWS);
-	bool kept = attend->of == program;
 	int r;
 
-	*ret = (struct program_pass){.b = b,
-				     .program = program,
-				     .run = run,
-				     .attend = &attend->attend};
+	*ret = (struct program_pass){.b = b, .program = program, .run = run};
 	r = fits ? reserve(ret) : -EINVAL;
 	if (r) {
-		leave_attend(b, program);
 		program->progress = (struct program_progress){0};
 		return r;
 	}
-	attend->of = program;
-	attend->used = b->last_id + 1;
 	if (run->goes_on)
-		check_list(ret, kept);
+		check_list(ret);
 	else
 		begin_anew(program, run->rows->n_rows);
 	return 0;
@@ -259,10 +225,8 @@ static int cpu_run(struct backend *b, const struct backend_run *run, struct back
 				    .part = done - progress->told,
 				    .ended = done == 1};
 	progress->told = done;
-	if (!ret->ended)
-		return 0;
-	*progress = (struct program_progress){0};
-	leave_attend(b, run->program);
+	if (ret->ended)
+		*progress = (struct program_progress){0};
 	return 0;
 }
 

@@ -273,15 +273,15 @@ static void set_job(struct program_pass *pass)
 	pass->job.io = pass->program->scratch.io;
 	pass->job.layer = layer_of(pass);
 	pass->pages = *job_pages(pass->b, shape);
-	pass->attends = (struct attend_job){pass->attend, &pass->job, &pass->pages};
+	pass->attends = (struct attend_job){&pass->program->attend, &pass->job, &pass->pages};
 }
 
 static void begin_attend(struct program_pass *pass)
 {
 	set_job(pass);
-	job_begin(pass->b, pass->attend, &pass->job, &pass->pages);
+	job_begin(pass->b, &pass->program->attend, &pass->job, &pass->pages);
 	if (pass->run->most_ns)
-		attend_remember(pass->attend, &pass->job);
+		attend_remember(&pass->program->attend, &pass->job);
 }
 
 static void fold_unit(void *arg, uint32_t thread, uint32_t unit)
@@ -306,7 +306,7 @@ static struct program_phase attention_phase(struct program_pass *pass, threads_u
 							 ? attend_n_folds(&pass->attends)
 							 : attend_n_merges(&pass->attends),
 				      .look_every = 1,
-				      .alone = pass->attend->alone};
+				      .alone = pass->program->attend.alone};
 }
 
 static void set_head_norms(const struct program_pass *pass)

@@ -23,7 +23,6 @@ struct program_pass {
 	struct linear linear; /* of a LINEAR, or of the head */
 	struct backend_job job; /* of an ATTEND, with */
 	struct pool_pages pages;
-	struct attend *attend; /* the backend's, for this program's rows */
 	struct attend_job attends;
 	const struct program_wanted *wanted; /* of the head: [n_wanted], of which these are */
 	uint32_t n_wanted;

@@ -6,6 +6,7 @@
 #include "kernels/must_check.h"
 #include "kernels/program/backend_program.h"
 #include "kernels/rows/rows.h"
+#include "attend.h"
 #include "linear.h"
 
 #define PROGRAM_HEAD_ROWS 64u /* whose logits are made at a time */
@@ -40,6 +41,7 @@ struct backend_program {
 	uint32_t line; /* the widest row of all */
 	uint32_t n_threads;
 	struct program_scratch scratch;
+	struct attend attend; /* beside the backend's */
 	struct program_progress progress;
 	/* Of what comes next so much is done already; begun: rows are embedded, and turns known. */
 	bool begun;

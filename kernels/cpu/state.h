@@ -19,20 +19,12 @@
 #define CPU_FIXED_NS 2000.0
 #define CPU_UNSEEN 2.0 /* cores half as fast as those that these are of */
 
-/* What attention of a program's rows is, between whose segments others come. */
-struct run_attend {
-	struct attend attend;
-	const struct backend_program *of; /* whose rows are under way; NULL: nobody's */
-	uint64_t used; /* by which run last */
-};
-
 struct backend {
 	struct pool pool;
 	struct pool_pages pages; /* those of the last job's shape; none: n_pages is 0 */
 	struct work_shape pages_shape;
 	struct threads *threads; /* owned */
-	struct attend attend; /* of jobs that are done at once */
-	struct run_attend run_attends[BACKEND_PROGRAMS_AT_ONCE];
+	struct attend attend; /* of jobs that are done at once; programs have their own */
 	const struct vec *vec;
 	const struct rows_ops *rows;
 	float *pass_state, *pass_part; /* owned, [pass_room]: of all rows, and of those of a pass */

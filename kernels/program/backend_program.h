@@ -16,7 +16,8 @@
 #include "kernels/backend.h"
 #include "program.h"
 
-/* Programs that have rows under way at a time. Of more, some may have to do a little again. */
+/* Programs of which some rows are under way at a time, at most. What these are between two segments
+ * is the program's: it costs nothing that others run in between. */
 #define BACKEND_PROGRAMS_AT_ONCE 4u
 
 struct backend_weights; /* each backend's own */

@@ -24,7 +24,7 @@
 
 static void set_ids(struct machine *machine)
 {
-	struct oracle_random random = {machine->is_beside ? 8 : 7};
+	struct oracle_random random = {7 + machine->extent};
 
 	for (uint32_t s = 0; s < MACHINE_SEQS; s++)
 		for (uint32_t i = 0; i < MACHINE_TOKENS; i++)
@@ -69,12 +69,13 @@ void machine_init_beside(struct machine *machine, const struct machine *other,
 			 struct program_model *model)
 {
 	uint64_t page_bytes = other->ops->page_bytes(other->backend, &model->p.shape, NULL, 0);
+	uint32_t extent = other->extent + (N_EXTENTS - other->extent) / 2;
 
 	*machine = (struct machine){.ops = other->ops,
 				    .backend = other->backend,
 				    .model = model,
-				    .is_beside = true};
-	machine->next_page = N_EXTENTS / 2 * (uint32_t)(EXTENT_BYTES / page_bytes);
+				    .extent = extent};
+	machine->next_page = extent * (uint32_t)(EXTENT_BYTES / page_bytes);
 	make_program(machine);
 }
 
@@ -87,7 +88,7 @@ void machine_done(struct machine *machine)
 {
 	machine->ops->program->program_free(machine->backend, machine->program);
 	machine->ops->program->weights_free(machine->backend, machine->weights);
-	if (!machine->is_beside)
+	if (!machine->extent)
 		machine->ops->close(machine->backend);
 }
 
@@ -148,6 +149,11 @@ static size_t out_bytes(const struct machine *machine)
 {
 	return sizeof(struct program_row) +
 	       (machine->model->p.n_vocab + machine->model->p.hidden) * sizeof(float);
+}
+
+static uint64_t arena_bytes(const struct machine *machine, uint32_t n_rows)
+{
+	return align_to(n_rows * out_bytes(machine), ARENA_BYTES);
 }
 
 /* Of a draft a token's position is how many it sees before it. */
@@ -228,40 +234,6 @@ void machine_await(struct machine *machine, uint64_t id)
 	assert_int_equal(done, id);
 }
 
-static void run_segments(struct machine *machine, struct job *job, uint64_t most_ns)
-{
-	const struct backend_job attention = {
-		.shape = &machine->model->p.shape,
-		.tree = &job->tree,
-		.list = &job->list,
-		.io = job->io,
-	};
-	struct backend_run run = {.program = machine->program,
-				  .job = &attention,
-				  .rows = &job->rows,
-				  .most_ns = most_ns,
-				  .expected = {.products = 1e6, .attend = 1e4, .head = 1e5}};
-	struct backend_ran ran = {0};
-	double part = 0;
-
-	machine->n_segments = 0;
-	while (!ran.ended) {
-		assert_int_equal(machine->ops->program->run(machine->backend, &run, &ran), 0);
-		assert_true(ran.part >= 0 && (ran.part > 0 || !ran.ended));
-		part += ran.part;
-		run.goes_on = true;
-		if (++machine->n_segments == machine->replan_at) {
-			machine->segment_tokens += WORK_TILE_TOKENS;
-			plan(machine, job);
-		}
-		if (!ran.ended && machine->between)
-			machine->between(machine->between_arg);
-	}
-	assert_true(part > 0.999999 && part < 1.000001);
-	assert_true(most_ns || machine->n_segments == 1);
-	machine_await(machine, ran.id);
-}
-
 static void take(const struct machine *machine, const struct job *job, struct machine_result *ret)
 {
 	uint32_t n = job->rows.n_rows, n_vocab = machine->model->p.n_vocab;
@@ -291,34 +263,107 @@ uint64_t segment_random(struct oracle_random *random)
 	return ns[oracle_below(random, sizeof(ns) / sizeof(ns[0]))];
 }
 
-void machine_run(struct machine *machine, const struct machine_part *parts, uint32_t n_parts,
-		 uint64_t most_ns, struct machine_result *ret)
-{
-	struct job *job = calloc(1, sizeof(*job));
-	uint32_t n_rows = 0;
-	size_t bytes;
+/* ---- passes ---------------------------------------------------------------------------------- */
 
-	assert_non_null(job);
-	for (uint32_t i = 0; i < n_parts; i++)
-		n_rows += parts[i].n;
-	bytes = align_to(n_rows * out_bytes(machine), ARENA_BYTES);
+struct machine_pass {
+	struct machine *machine;
+	struct job job;
+	struct backend_job attention;
+	struct backend_run run;
+	struct backend_ran ran;
+	double part; /* that is done */
+};
+
+static void give_out(struct machine *machine, struct job *job)
+{
+	uint64_t bytes = arena_bytes(machine, job->rows.n_wanted);
+
 	job->out = aligned_alloc(ARENA_BYTES, bytes);
 	assert_non_null(job->out);
 	assert_int_equal(machine->ops->arena_attach(machine->backend, job->out, bytes, &job->base),
 			 0);
+}
+
+static void make_job(struct machine *machine, const struct machine_part *parts, uint32_t n_parts,
+		     struct job *job)
+{
+	for (uint32_t i = 0; i < n_parts; i++)
+		job->rows.n_wanted += parts[i].n;
+	give_out(machine, job);
 	for (uint32_t i = 0; i < n_parts; i++)
 		add_part(machine, job, parts[i]);
 	job->rows.ids = job->ids;
 	job->rows.positions = job->positions;
 	job->rows.wanted = job->wanted;
-	job->rows.n_wanted = n_rows;
 	plan(machine, job);
-	run_segments(machine, job, most_ns);
+}
+
+struct machine_pass *machine_begin(struct machine *machine, const struct machine_part *parts,
+				   uint32_t n_parts, uint64_t most_ns)
+{
+	struct machine_pass *pass = calloc(1, sizeof(*pass));
+
+	assert_non_null(pass);
+	pass->machine = machine;
+	make_job(machine, parts, n_parts, &pass->job);
+	pass->attention = (struct backend_job){
+		.shape = &machine->model->p.shape,
+		.tree = &pass->job.tree,
+		.list = &pass->job.list,
+		.io = pass->job.io,
+	};
+	pass->run = (struct backend_run){.program = machine->program,
+					 .job = &pass->attention,
+					 .rows = &pass->job.rows,
+					 .most_ns = most_ns,
+					 .expected = {.products = 1e6, .attend = 1e4, .head = 1e5}};
+	machine->n_segments = 0;
+	return pass;
+}
+
+bool machine_go_on(struct machine_pass *pass)
+{
+	struct machine *machine = pass->machine;
+	struct backend_ran *ran = &pass->ran;
+
+	assert_int_equal(machine->ops->program->run(machine->backend, &pass->run, ran), 0);
+	assert_true(ran->part >= 0 && (ran->part > 0 || !ran->ended));
+	pass->part += ran->part;
+	pass->run.goes_on = true;
+	if (++machine->n_segments == machine->replan_at) {
+		machine->segment_tokens += WORK_TILE_TOKENS;
+		plan(machine, &pass->job);
+	}
+	if (!ran->ended)
+		return true;
+	assert_true(pass->part > 0.999999 && pass->part < 1.000001);
+	assert_true(pass->run.most_ns || machine->n_segments == 1);
+	machine_await(machine, ran->id);
+	return false;
+}
+
+void machine_end(struct machine_pass *pass, struct machine_result *ret)
+{
+	struct machine *machine = pass->machine;
+	struct job *job = &pass->job;
+
+	assert_true(pass->ran.ended);
 	take(machine, job, ret);
 	plan_list_done(&job->list);
-	machine->ops->arena_detach(machine->backend, job->base, bytes);
+	machine->ops->arena_detach(machine->backend, job->base,
+				   arena_bytes(machine, job->rows.n_rows));
 	free(job->out);
-	free(job);
+	free(pass);
+}
+
+void machine_run(struct machine *machine, const struct machine_part *parts, uint32_t n_parts,
+		 uint64_t most_ns, struct machine_result *ret)
+{
+	struct machine_pass *pass = machine_begin(machine, parts, n_parts, most_ns);
+
+	while (machine_go_on(pass))
+		;
+	machine_end(pass, ret);
 }
 
 void machine_result_done(struct machine_result *result)

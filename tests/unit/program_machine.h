@@ -31,10 +31,7 @@ struct machine {
 	uint32_t n_segments; /* of the last run */
 	uint32_t segment_tokens; /* the planner's */
 	uint32_t replan_at; /* so many segments; then it has a tile more. 0: never */
-	bool is_beside;
-	/* between two segments; NULL: nothing */
-	void (*between)(void *arg);
-	void *between_arg;
+	uint32_t extent; /* the first of its own; 0: the backend is, too */
 };
 
 /* The next n tokens of a sequence; with parents [n_before + n] a draft tree, which is as work.h has
@@ -59,16 +56,23 @@ void machine_init(struct machine *machine, struct program_model *model, uint32_t
 /* The same on another backend than the CPU's. */
 void machine_init_on(struct machine *machine, const struct backend_ops *ops,
 		     struct program_model *model, uint32_t n_threads);
-/* Another program on the same backend, in pages of its own; done before that one is. Its sequences
- * have other ids. */
+/* Another program on the same backend, in pages of its own: half of what the other one has. Done
+ * before that one is. Its sequences have other ids. */
 void machine_init_beside(struct machine *machine, const struct machine *other,
 			 struct program_model *model);
 void machine_done(struct machine *machine);
 
 /* Until a batch is complete. */
 void machine_await(struct machine *machine, uint64_t id);
-/* Runs parts of different sequences to their end, in segments of most_ns: 0: at once, 1: as little
- * at a time as can be. The `next` of a row is its sequence's next token. */
+/* Parts of different sequences, in segments of most_ns: 0: at once, 1: as little at a time as can
+ * be. The `next` of a row is its sequence's next token. */
+struct machine_pass *machine_begin(struct machine *machine, const struct machine_part *parts,
+				   uint32_t n_parts, uint64_t most_ns);
+/* A segment; false: it was the last. */
+bool machine_go_on(struct machine_pass *pass);
+/* When it was: the pass is gone. */
+void machine_end(struct machine_pass *pass, struct machine_result *ret);
+/* All segments, one after the other. */
 void machine_run(struct machine *machine, const struct machine_part *parts, uint32_t n_parts,
 		 uint64_t most_ns, struct machine_result *ret);
 /* A most_ns by chance: the least, some of all, or all. */

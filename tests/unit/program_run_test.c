@@ -210,7 +210,6 @@ static void test_a_run_that_is_to_end_soon_ends_within_an_operation(void **state
 	model_free(m);
 }
 
-/* Small pages of gigabytes would be given back for as long as a batch takes. */
 /* ---- attention ------------------------------------------------------------------------------- */
 
 static struct program_model *model_of_attention(struct oracle_random *random)
@@ -293,43 +292,43 @@ static void test_attention_begins_anew_where_its_list_is_another_one(void **stat
 	model_free(m);
 }
 
-/* All of its sequences' first tokens, which are in no other program's way. */
-static void run_beside(void *arg)
-{
-	struct machine *machine = arg;
-	struct machine_part part = {0, MACHINE_TOKENS, NULL};
-	struct machine_result result;
+#define MANY (BACKEND_PROGRAMS_AT_ONCE + 1)
+#define LATER 7u /* segments that each begins behind the one before */
 
-	machine->seqs[0].n_tokens = 0;
-	machine_run(machine, &part, 1, 0, &result);
-	machine_result_done(&result);
-}
-
-/* Its lists are the same, and what they are of is not. */
-static void test_between_two_segments_another_program_has_its_own(void **state)
+/* Lists are the same, and what they are of is not. Nothing is done again, however many have rows
+ * under way, or had and were given up. */
+static void test_programs_in_turns_take_as_many_segments_as_one_alone(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
 	struct program_model *m = model_of_attention(&random);
 	struct machine_part part = {0, MACHINE_TOKENS, NULL};
-	struct machine machine, beside;
-	struct machine_result whole, cut;
+	struct machine machines[MANY];
+	struct machine_pass *passes[MANY];
+	struct machine_result alone, result;
+	uint32_t n;
 
 	(void)state;
-	run_whole(m, 0, WORK_TILE_TOKENS, 0, &whole);
-	machine_init(&machine, m, 1);
-	machine_init_beside(&beside, &machine, m);
-	machine.between = run_beside;
-	machine.between_arg = &beside;
-	machine_run(&machine, &part, 1, 1, &cut);
-	assert_in_range(machine.n_segments, 16, 10000);
-	assert_true(are_alike(m, &whole, &cut));
-	machine_done(&beside);
-	machine_done(&machine);
-	machine_result_done(&whole);
-	machine_result_done(&cut);
+	n = run_whole(m, 1, WORK_TILE_TOKENS, 0, &alone);
+	machine_init(&machines[0], m, 1);
+	for (uint32_t i = 1; i < MANY; i++)
+		machine_init_beside(&machines[i], &machines[i - 1], m);
+	for (uint32_t i = 0; i < MANY; i++)
+		passes[i] = machine_begin(&machines[i], &part, 1, 1);
+	for (uint32_t turn = 1; turn <= n + (MANY - 1) * LATER; turn++)
+		for (uint32_t i = 0; i < MANY; i++)
+			if (turn > i * LATER && turn <= n + i * LATER)
+				assert_int_equal(machine_go_on(passes[i]), turn < n + i * LATER);
+	for (uint32_t i = MANY; i-- > 0;) {
+		machine_end(passes[i], &result);
+		assert_int_equal(are_alike(m, &alone, &result), i == 0);
+		machine_result_done(&result);
+		machine_done(&machines[i]);
+	}
+	machine_result_done(&alone);
 	model_free(m);
 }
 
+/* Small pages of gigabytes would be given back for as long as a batch takes. */
 static void test_memory_of_many_rows_is_of_huge_pages(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
@@ -519,7 +518,7 @@ int main(void)
 		cmocka_unit_test(test_a_run_that_is_to_end_soon_ends_within_an_operation),
 		cmocka_unit_test(test_a_run_that_is_to_end_soon_ends_within_attention),
 		cmocka_unit_test(test_attention_begins_anew_where_its_list_is_another_one),
-		cmocka_unit_test(test_between_two_segments_another_program_has_its_own),
+		cmocka_unit_test(test_programs_in_turns_take_as_many_segments_as_one_alone),
 		cmocka_unit_test(test_memory_of_many_rows_is_of_huge_pages),
 		cmocka_unit_test(test_a_page_larger_than_an_extent_is_refused_in_a_sentence),
 		cmocka_unit_test(test_weights_that_no_memory_holds_are_refused),
