@@ -197,7 +197,9 @@ gpu_checks() { # folder
 	CUDA_FORCE_PTX_JIT=1 gpu_limit=500 gpu_test cuda_test_portable "$at/cuda_test" "$gpu_module"
 	gpu_test variant_test "$at/variant_test" "$gpu_folder/kernels/cuda/coppice-cuda-capped.so"
 	gpu_test stand_cuda_test "$at/stand_cuda_test" "$gpu_module"
-	gpu_limit=300 gpu_test program_cuda_test "$at/program_cuda_test" "$gpu_module"
+	for name in program_cuda_test program_products_cuda_test; do
+		gpu_limit=300 gpu_test "$name" "$at/$name" "$gpu_module"
+	done
 	gpu_test estimate_cuda_test "$at/estimate_cuda_test"
 	gpu_test select_cuda_test "$at/select_cuda_test"
 	gpu_test sparse_test "$at/sparse_test" "$gpu_module"

@@ -15,13 +15,16 @@ if(TARGET coppice_cuda)
 		ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
 	set_tests_properties(group_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
 	add_dependencies(group_cuda_test coppice_cuda)
-	coppice_test(NAME program_cuda_test
-		SOURCES unit/program_cuda_test.c unit/program_machine.c unit/program_speed.c
-		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS}
-		ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
-	set_tests_properties(program_cuda_test PROPERTIES SKIP_RETURN_CODE 77)
-	target_compile_definitions(program_cuda_test PRIVATE MACHINE_TOKENS=640)
-	add_dependencies(program_cuda_test coppice_cuda)
+	foreach(name program_cuda_test program_products_cuda_test)
+		coppice_test(NAME ${name}
+			SOURCES unit/${name}.c unit/program_gpu.c unit/program_machine.c
+			LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS}
+			ARGS $<TARGET_FILE:coppice_cuda> LABELS gpu TIMEOUT 300)
+		set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+		target_compile_definitions(${name} PRIVATE MACHINE_TOKENS=640)
+		add_dependencies(${name} coppice_cuda)
+	endforeach()
+	target_sources(program_cuda_test PRIVATE unit/program_speed.c)
 endif()
 
 # Host code of the backend, under sanitizers too: the runtime's headers are CUDA's, what is behind
@@ -44,12 +47,17 @@ if(COPPICE_CUDA_INCLUDE)
 	# Launches that wait for their batches, on a stream that is played.
 	coppice_test(NAME stand_test SOURCES unit/stand_test.c unit/fake_stream.c
 		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
-	# Programs on a device that is played: the same test as on a GPU.
-	coppice_test(NAME program_device_test
-		SOURCES unit/program_cuda_test.c unit/fake_device.c unit/fake_runtime.c
-			unit/fake_vmm.c unit/fake_layers.c unit/program_machine.c
-		LIBS unit_fixtures cuda_host coppice_kernels coppice_rows LABELS unit kernels)
-	target_compile_definitions(program_device_test PRIVATE PROGRAM_FAKE MACHINE_TOKENS=640)
+	# Programs on a device that is played: the same tests as on a GPU.
+	foreach(name program program_products)
+		coppice_test(NAME ${name}_device_test
+			SOURCES unit/${name}_cuda_test.c unit/program_gpu.c unit/program_machine.c
+				unit/fake_device.c unit/fake_runtime.c unit/fake_vmm.c
+				unit/fake_layers.c
+			LIBS unit_fixtures cuda_host coppice_kernels coppice_rows
+			LABELS unit kernels)
+		target_compile_definitions(${name}_device_test
+			PRIVATE PROGRAM_FAKE MACHINE_TOKENS=640)
+	endforeach()
 	coppice_test(NAME slices_test
 		SOURCES unit/slices_test.c unit/fake_device.c unit/fake_runtime.c unit/fake_vmm.c
 			unit/fake_layers.c

@@ -1,20 +1,19 @@
 /*
  * program_cuda_test.c - whole tokens on the GPU: random programs against float64 and against the
- * CPU's, the same batch twice, segments, and what comes of logits.
+ * CPU's, the same batch twice, segments, two programs in turns, and what comes of logits. Products
+ * have program_products_cuda_test.c.
  *
  * argv[1] is the module; argv[2] "speed": no tests, but times of a model of 8 billion weights, of
  * the numbers of rows that follow (program_speed.h). Without a device the program says so and exits
  * with 77, which CTest counts as skipped. With PROGRAM_FAKE the device is played (fake_device.h):
  * that is program_device_test.
  */
-#ifdef PROGRAM_FAKE
-#include "fake_device.h"
-#else
-#include "device_ops.h"
+#ifndef PROGRAM_FAKE
 #include "program_speed.h"
 #endif
 #include "oracle.h"
 #include "program_errors.h"
+#include "program_gpu.h"
 #include "program_machine.h"
 #include "program_oracle.h"
 #include "program_results.h"
@@ -29,99 +28,7 @@
 
 #include <cmocka.h>
 
-static const struct backend_ops *cuda;
-
-/* What the GPU takes: its heads, rows of 16 bytes, matrices of the model's type. */
-static struct model_want want_random(struct oracle_random *random)
-{
-	static const uint32_t dims[] = {64, 64, 96, 128, 128, 192, 256};
-	struct model_want want = model_want_random(random);
-
-	want.head_dim = dims[oracle_below(random, 7)];
-	want.n_kv_heads = 1 + oracle_below(random, 2);
-	want.n_q_heads = want.n_kv_heads * (1 + oracle_below(random, 3));
-	want.n_turned = oracle_below(random, 2) ? want.head_dim
-						: 2 * oracle_below(random, want.head_dim / 2 + 1);
-	want.hidden = 8 * (8 + oracle_below(random, 16));
-	want.intermediate = want.side ? want.hidden : 8 * (2 + oracle_below(random, 30));
-	want.dtype = want.weights = oracle_below(random, 2) ? WORK_FP16 : WORK_BF16;
-	want.mixed = false;
-	want.mixed_vectors = oracle_below(random, 2);
-	if (oracle_below(random, 3) == 0) { /* as most models have it */
-		want.head_dim = want.n_turned = 128;
-		want.norms = 0;
-	}
-	return want;
-}
-
-/* A model on the GPU. */
-static void machine_start(struct machine *machine, struct program_model *m)
-{
-	machine_init_on(machine, cuda, m, 0);
-}
-
 /* ---- against the truth ----------------------------------------------------------------------- */
-
-static double *widened(const float *x, size_t n)
-{
-	double *to = malloc((n + 1) * sizeof(*to));
-
-	assert_non_null(to);
-	for (size_t i = 0; i < n; i++)
-		to[i] = (double)x[i];
-	return to;
-}
-
-/* The same tokens on the CPU. */
-static void check_cpu(struct program_model *m, const struct model_want *want,
-		      const struct machine_part *part, const struct machine_result *gpu,
-		      struct program_errors *errors)
-{
-	struct machine_result result;
-	struct machine machine;
-	double *logits;
-
-	machine_init(&machine, m, 2);
-	machine_run(&machine, part, 1, 0, &result);
-	logits = widened(result.logits, (size_t)part->n * m->p.n_vocab);
-	program_errors_add(errors, want,
-			   &(struct program_compared){"the CPU's", gpu->logits, logits, part->n,
-						      m->p.n_vocab});
-	free(logits);
-	machine_result_done(&result);
-	machine_done(&machine);
-}
-
-/* The model is freed. */
-static void check_model(struct program_model *m, const struct model_want *want, uint32_t n,
-			struct program_errors *errors)
-{
-	struct machine_part part = {0, n, NULL};
-	struct program_truth truth;
-	struct machine_result result;
-	struct machine machine;
-
-	machine_start(&machine, m);
-	machine_run(&machine, &part, 1, 1, &result);
-	truth = program_oracle(m, machine.seqs[0].ids, n);
-	program_errors_add(errors, want,
-			   &(struct program_compared){"hidden", result.hidden, truth.hidden, n,
-						      m->p.hidden});
-	program_errors_add(errors, want,
-			   &(struct program_compared){"logits", result.logits, truth.logits, n,
-						      m->p.n_vocab});
-	check_cpu(m, want, &part, &result, errors);
-	program_truth_done(&truth);
-	machine_result_done(&result);
-	machine_done(&machine);
-	model_free(m);
-}
-
-static void check_oracle(const struct model_want *want, uint32_t n, struct oracle_random *random,
-			 struct program_errors *errors)
-{
-	check_model(model_new(want, random), want, n, errors);
-}
 
 static void test_random_programs_agree_with_float64_and_the_cpu(void **state)
 {
@@ -130,9 +37,9 @@ static void test_random_programs_agree_with_float64_and_the_cpu(void **state)
 
 	(void)state;
 	for (uint32_t i = 0; i < 40; i++) {
-		struct model_want want = want_random(&random);
+		struct model_want want = gpu_want(&random);
 
-		check_oracle(&want, 1 + oracle_below(&random, 100), &random, &errors);
+		gpu_check_new(&want, 1 + oracle_below(&random, 100), &random, &errors);
 	}
 	program_errors_print(&errors);
 }
@@ -145,72 +52,11 @@ static void test_prompts_of_some_hundred_rows_agree_with_float64(void **state)
 
 	(void)state;
 	for (uint32_t i = 0; i < 4; i++) {
-		struct model_want want = want_random(&random);
+		struct model_want want = gpu_want(&random);
 
 		want.n_layers = 2;
-		check_oracle(&want, 300 + oracle_below(&random, MACHINE_TOKENS - 300), &random,
-			     &errors);
-	}
-	program_errors_print(&errors);
-}
-
-/* Tiles of outputs and rows that are not whole; of the last more than a GPU takes at a time. */
-static void test_gates_of_many_rows_agree_with_float64(void **state)
-{
-	static const uint32_t n_rows[] = {128, 129, 256, 257, MACHINE_TOKENS};
-	struct oracle_random random = oracle_seed(__func__);
-	struct program_errors errors = {0};
-
-	(void)state;
-	for (uint32_t i = 0; i < 5; i++) {
-		struct model_want want = want_random(&random);
-
-		want.n_layers = 1;
-		want.side = want.biases = false;
-		want.act = PROGRAM_SILU;
-		want.intermediate = 8 * (oracle_below(&random, 60) + (i < 4 ? 2 : 900));
-		check_oracle(&want, n_rows[i], &random, &errors);
-	}
-	program_errors_print(&errors);
-}
-
-/* Matrices of one round of tiles and of several, not whole; with and without biases. */
-static void test_products_of_tall_tiles_agree_with_float64(void **state)
-{
-	static const uint32_t n_rows[] = {65, 96, 97, 128, 129, 144, 145, 160, 161};
-	struct oracle_random random = oracle_seed(__func__);
-	struct program_errors errors = {0};
-
-	(void)state;
-	for (uint32_t i = 0; i < 9; i++) {
-		struct model_want want = want_random(&random);
-
-		want.n_layers = 1;
-		want.side = false;
-		want.biases = i % 3 == 2;
-		want.act = PROGRAM_SILU;
-		want.hidden = 8 * (60 + oracle_below(&random, 20));
-		want.intermediate = 8 * (20 + oracle_below(&random, i == 4 ? 2500 : 200));
-		check_oracle(&want, n_rows[i], &random, &errors);
-	}
-	program_errors_print(&errors);
-}
-
-/* Rows so few that all of theirs lies in shared memory, and so long that it does not. */
-static void test_few_rows_of_long_inputs_agree_with_float64(void **state)
-{
-	static const uint32_t n_rows[] = {1, 8, 9, 12, 13, 16, 17, 64};
-	struct oracle_random random = oracle_seed(__func__);
-	struct program_errors errors = {0};
-
-	(void)state;
-	for (uint32_t i = 0; i < 8; i++) {
-		struct model_want want = want_random(&random);
-
-		want.n_layers = 1;
-		want.side = false;
-		want.intermediate = 8 * (1800 + oracle_below(&random, 100));
-		check_oracle(&want, n_rows[i], &random, &errors);
+		gpu_check_new(&want, 300 + oracle_below(&random, MACHINE_TOKENS - 300), &random,
+			      &errors);
 	}
 	program_errors_print(&errors);
 }
@@ -223,7 +69,7 @@ static void test_norms_onto_an_x_that_goes_agree_with_float64(void **state)
 
 	(void)state;
 	for (uint32_t i = 0; i < 4; i++) {
-		struct model_want want = want_random(&random);
+		struct model_want want = gpu_want(&random);
 		struct program_model *m;
 
 		want.side = false;
@@ -231,7 +77,7 @@ static void test_norms_onto_an_x_that_goes_agree_with_float64(void **state)
 		m = model_new(&want, &random);
 		for (uint32_t k = 0; k < m->p.n_kinds; k++)
 			m->ops[m->kinds[k].first_op + m->kinds[k].n_ops - 1].flags = 0;
-		check_model(m, &want, 1 + i, &errors);
+		gpu_check(m, &want, 1 + i, &errors);
 	}
 	program_errors_print(&errors);
 }
@@ -244,12 +90,12 @@ static void test_decoding_behind_a_prompt_agrees_with_float64(void **state)
 
 	(void)state;
 	for (uint32_t round = 0; round < 6; round++) {
-		struct model_want want = want_random(&random);
+		struct model_want want = gpu_want(&random);
 		struct program_model *m = model_new(&want, &random);
 		struct program_truth truth[3];
 		struct machine machine;
 
-		machine_start(&machine, m);
+		gpu_start(&machine, m);
 		for (uint32_t s = 0; s < 3; s++)
 			truth[s] = program_oracle(m, machine.seqs[s].ids, 90);
 		for (uint32_t at = 0; at < 90;) {
@@ -308,7 +154,7 @@ static void run_some(struct program_model *m, uint64_t segment, bool prepared,
 	const struct machine_part tokens[] = {{4, 1, NULL}, {0, 1, NULL}, {1, 1, NULL}};
 	struct machine machine;
 
-	machine_start(&machine, m);
+	gpu_start(&machine, m);
 	if (prepared)
 		prepare(&machine);
 	machine_run(&machine, prompts, 3, segment, &ret[0]);
@@ -324,7 +170,7 @@ static void test_bits_repeat_and_do_not_depend_on_segments(void **state)
 	(void)state;
 	for (uint32_t round = 0; round < 8; round++) {
 		static const uint64_t segments[] = {0, 1, 300000};
-		struct model_want want = want_random(&random);
+		struct model_want want = gpu_want(&random);
 		struct program_model *m;
 		struct machine_result first[3], again[3];
 
@@ -341,6 +187,97 @@ static void test_bits_repeat_and_do_not_depend_on_segments(void **state)
 		for (uint32_t i = 0; i < 3; i++)
 			machine_result_done(&first[i]);
 		model_free(m);
+	}
+}
+
+/* ---- in turns -------------------------------------------------------------------------------- */
+
+#define N_TURNS 3u /* passes of each */
+
+static const struct machine_part parts_in_turns[N_TURNS][2] = {{{0, 40, NULL}, {1, 9, NULL}},
+							       {{1, 1, NULL}, {0, 1, NULL}},
+							       {{0, 20, NULL}, {1, 1, NULL}}};
+
+/* Two programs of one backend. */
+struct couple {
+	struct program_model *models[2];
+	struct machine machines[2];
+	struct machine_pass *passes[2]; /* NULL: none is under way */
+	uint32_t n_begun[2];
+	struct machine_result results[2][N_TURNS];
+};
+
+static void couple_init(struct couple *c, struct program_model *const models[2])
+{
+	*c = (struct couple){.models = {models[0], models[1]}};
+	gpu_start(&c->machines[0], models[0]);
+	machine_init_beside(&c->machines[1], &c->machines[0], models[1]);
+}
+
+static void couple_done(struct couple *c)
+{
+	for (uint32_t i = 0; i < 2 * N_TURNS; i++)
+		machine_result_done(&c->results[i / N_TURNS][i % N_TURNS]);
+	machine_done(&c->machines[1]);
+	machine_done(&c->machines[0]);
+}
+
+/* A segment of one of them. False: it has no more. */
+static bool couple_go_on(struct couple *c, uint32_t i, uint64_t most_ns)
+{
+	if (!c->passes[i] && c->n_begun[i] == N_TURNS)
+		return false;
+	if (!c->passes[i])
+		c->passes[i] =
+			machine_begin(&c->machines[i], parts_in_turns[c->n_begun[i]++], 2, most_ns);
+	if (!machine_go_on(c->passes[i])) {
+		machine_end(c->passes[i], &c->results[i][c->n_begun[i] - 1]);
+		c->passes[i] = NULL;
+	}
+	return true;
+}
+
+/* Until neither has any. */
+static void take_turns(struct couple *c, struct oracle_random *random)
+{
+	bool left[2] = {true, true};
+
+	while (left[0] || left[1]) {
+		uint32_t i = oracle_below(random, 2);
+
+		for (uint32_t n = 1 + oracle_below(random, 4); n > 0 && left[i]; n--)
+			left[i] = couple_go_on(c, i, oracle_below(random, 4) ? 1 : 20000);
+	}
+}
+
+/* Wherever the one is, the other goes on from where it was. */
+static void test_programs_in_turns_have_the_bits_of_each_alone(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	for (uint32_t round = 0; round < 4; round++) {
+		struct model_want want[2] = {gpu_want(&random), gpu_want(&random)};
+		struct program_model *models[2];
+		struct couple alone, turns;
+
+		want[0].n_layers = want[1].n_layers = 2;
+		for (uint32_t i = 0; i < 2; i++)
+			models[i] = model_new(&want[round % 2 ? 0 : i], &random);
+		couple_init(&alone, models);
+		for (uint32_t i = 0; i < 2; i++)
+			while (couple_go_on(&alone, i, 0))
+				;
+		couple_init(&turns, models);
+		take_turns(&turns, &random);
+		for (uint32_t i = 0; i < 2 * N_TURNS; i++)
+			assert_same(&models[i / N_TURNS]->p,
+				    &alone.results[i / N_TURNS][i % N_TURNS],
+				    &turns.results[i / N_TURNS][i % N_TURNS]);
+		couple_done(&alone);
+		couple_done(&turns);
+		model_free(models[0]);
+		model_free(models[1]);
 	}
 }
 
@@ -366,7 +303,7 @@ static void run_two(struct program_model *m, uint32_t n, uint32_t *ret_id,
 	const struct machine_part parts[] = {{0, n, NULL}, {1, n, NULL}};
 	struct machine machine;
 
-	machine_start(&machine, m);
+	gpu_start(&machine, m);
 	*ret_id = foreign_id(&machine.seqs[1], n, m->p.n_vocab);
 	machine.seqs[0].ids[2] = *ret_id;
 	machine_run(&machine, parts, 2, 0, ret);
@@ -382,7 +319,7 @@ static void test_a_token_that_is_no_number_spares_who_does_not_see_it(void **sta
 
 	(void)state;
 	for (uint32_t i = 0; i < 6; i++) {
-		struct model_want want = want_random(&random);
+		struct model_want want = gpu_want(&random);
 		uint32_t n = n_rows[i % 2], id;
 		struct machine_result first, again;
 		const struct program_tensor *embed;
@@ -436,7 +373,7 @@ static void check_results(const struct model_want *want, uint32_t n, struct orac
 	struct machine machine;
 
 	make_twins(m, random);
-	machine_start(&machine, m);
+	gpu_start(&machine, m);
 	machine_run(&machine, &part, 1, 0, &result);
 	for (uint32_t i = 0; i < n; i++) {
 		assert_int_equal(result.rows[i].n_top, 1 + i % PROGRAM_TOP_MAX);
@@ -457,7 +394,7 @@ static void test_results_are_those_of_a_sort_and_ties_go_to_the_lower_id(void **
 
 	(void)state;
 	for (uint32_t i = 0; i < sizeof(vocabularies) / sizeof(vocabularies[0]); i++) {
-		struct model_want want = want_random(&random);
+		struct model_want want = gpu_want(&random);
 
 		want.n_layers = 1;
 		want.hidden = want.intermediate = 32;
@@ -472,17 +409,17 @@ static void test_results_are_those_of_a_sort_and_ties_go_to_the_lower_id(void **
 static void test_hidden_rows_alone_need_no_head(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
-	struct model_want want = want_random(&random);
+	struct model_want want = gpu_want(&random);
 	struct program_model *m = model_new(&want, &random);
 	const struct machine_part part = {3, 20, NULL};
 	struct machine_result all, alone;
 	struct machine machine;
 
 	(void)state;
-	machine_start(&machine, m);
+	gpu_start(&machine, m);
 	machine_run(&machine, &part, 1, 0, &all);
 	machine_done(&machine);
-	machine_start(&machine, m);
+	gpu_start(&machine, m);
 	machine.want = PROGRAM_WANT_HIDDEN;
 	machine_run(&machine, &part, 1, 0, &alone);
 	for (uint32_t i = 0; i < part.n; i++)
@@ -506,21 +443,22 @@ static void refuse(struct program_model *m, const char *words)
 	char why[PROGRAM_WHY_BYTES] = "";
 	struct backend *b;
 
-	assert_int_equal(cuda->open(&config, &b, NULL, 0), 0);
-	assert_int_equal(cuda->program->weights_new(b, m->p.weights_bytes, &weights), 0);
-	assert_int_equal(cuda->program->program_new(b, &m->p, weights, &program, why), -EOPNOTSUPP);
+	assert_int_equal(gpu_ops->open(&config, &b, NULL, 0), 0);
+	assert_int_equal(gpu_ops->program->weights_new(b, m->p.weights_bytes, &weights), 0);
+	assert_int_equal(gpu_ops->program->program_new(b, &m->p, weights, &program, why),
+			 -EOPNOTSUPP);
 	if (!strstr(why, words))
 		fail_msg("\"%s\" lacks \"%s\"", why, words);
 	assert_null(program);
-	cuda->program->weights_free(b, weights);
-	cuda->close(b);
+	gpu_ops->program->weights_free(b, weights);
+	gpu_ops->close(b);
 	model_free(m);
 }
 
 static void test_what_the_gpu_does_not_multiply_is_named(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
-	struct model_want want = want_random(&random);
+	struct model_want want = gpu_want(&random);
 
 	(void)state;
 	want.fused = want.tied = want.side = false;
@@ -538,52 +476,35 @@ static void test_weights_that_no_memory_holds_are_refused(void **state)
 	struct backend *b;
 
 	(void)state;
-	assert_int_equal(cuda->open(&config, &b, NULL, 0), 0);
-	assert_int_equal(cuda->program->weights_new(b, UINT64_C(1) << 50, &weights), -ENOMEM);
+	assert_int_equal(gpu_ops->open(&config, &b, NULL, 0), 0);
+	assert_int_equal(gpu_ops->program->weights_new(b, UINT64_C(1) << 50, &weights), -ENOMEM);
 	assert_null(weights);
-	cuda->program->weights_free(b, NULL);
-	cuda->program->program_free(b, NULL);
-	cuda->close(b);
+	gpu_ops->program->weights_free(b, NULL);
+	gpu_ops->program->program_free(b, NULL);
+	gpu_ops->close(b);
 }
-
-#ifdef PROGRAM_FAKE
-static int find_device(int argc, char **argv)
-{
-	(void)argc;
-	(void)argv;
-	cuda = fake_device_ops();
-	return 0;
-}
-#else
-static int find_device(int argc, char **argv)
-{
-	int r = argc > 1 ? device_ops(argv[1], &cuda) : 1;
-
-	if (!r && argc > 2 && strcmp(argv[2], "speed") == 0)
-		exit(program_speed(cuda, argv[1], argv + 3));
-	return r;
-}
-#endif
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_random_programs_agree_with_float64_and_the_cpu),
 		cmocka_unit_test(test_prompts_of_some_hundred_rows_agree_with_float64),
-		cmocka_unit_test(test_gates_of_many_rows_agree_with_float64),
-		cmocka_unit_test(test_products_of_tall_tiles_agree_with_float64),
-		cmocka_unit_test(test_few_rows_of_long_inputs_agree_with_float64),
 		cmocka_unit_test(test_norms_onto_an_x_that_goes_agree_with_float64),
 		cmocka_unit_test(test_decoding_behind_a_prompt_agrees_with_float64),
 		cmocka_unit_test(test_bits_repeat_and_do_not_depend_on_segments),
+		cmocka_unit_test(test_programs_in_turns_have_the_bits_of_each_alone),
 		cmocka_unit_test(test_a_token_that_is_no_number_spares_who_does_not_see_it),
 		cmocka_unit_test(test_results_are_those_of_a_sort_and_ties_go_to_the_lower_id),
 		cmocka_unit_test(test_hidden_rows_alone_need_no_head),
 		cmocka_unit_test(test_what_the_gpu_does_not_multiply_is_named),
 		cmocka_unit_test(test_weights_that_no_memory_holds_are_refused),
 	};
-	int r = find_device(argc, argv);
+	int r = gpu_find(argc > 1 ? argv[1] : NULL);
 
+#ifndef PROGRAM_FAKE
+	if (!r && argc > 2 && strcmp(argv[2], "speed") == 0)
+		return program_speed(gpu_ops, argv[1], argv + 3);
+#endif
 	if (r)
 		return r;
 	return cmocka_run_group_tests(tests, NULL, NULL);
