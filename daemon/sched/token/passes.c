@@ -189,6 +189,16 @@ static void segment_charge(struct passes *p)
 	}
 }
 
+/* What they have claimed is on its way, in a pass that is aside, too. */
+static void renew_leases(const struct passes *p)
+{
+	const struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_IN_PASS], state_link)
+		for (uint32_t i = 0; i < lane->step.n_parts; i++)
+			store_seq_progress(lane->step.parts[i].seq->store, p->core->now_ns);
+}
+
 /* False: the pass has failed. */
 static bool segment_begin(struct passes *p)
 {
@@ -202,6 +212,7 @@ static bool segment_begin(struct passes *p)
 	if (r == 0) {
 		p->now.goes_on = true;
 		p->last_model = NULL;
+		renew_leases(p);
 		segment_charge(p);
 	}
 	return r == 0;
