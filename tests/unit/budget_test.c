@@ -262,6 +262,32 @@ static void who_has_a_plan_made_is_counted_its_time(void **state)
 	modelled_free(m);
 }
 
+/* A step again and again, each of a plan that is new and takes longer than the device: the backend
+ * makes a schedule of it, too. */
+static void who_has_plans_made_makes_no_batch_seem_slow(void **state)
+{
+	struct modelled *m = start(30);
+	struct modelled_client *client = modelled_join(m, 1, SHORT_TOKENS);
+	struct sched_model *model = client->c.session->models[client->c.model - 1];
+	struct sched_core *core = &m->h.sched->core;
+
+	(void)state;
+	core->batches = (struct slowness){.times = 1};
+	model->pair_ns = m->pair_ns = 0;
+	model->token_ns = m->token_ns = 0.5 * MS / SHORT_TOKENS;
+	model->name_ns = 1.5 * MS / SHORT_TOKENS;
+	m->submit_ns = 1 * MS;
+	for (uint32_t i = 0; i < 10; i++) {
+		const struct abi_entry fork = {.kind = ABI_FORK, .seq = client->seq};
+
+		client->seq = client_do(&client->c, fork, NULL, 0).value;
+		modelled_ask(m, client, 1);
+		modelled_await(m, client);
+	}
+	assert_true(core->batches.times == 1);
+	modelled_free(m);
+}
+
 static void the_longest_path_is_cut_at_the_least_budget(void **state)
 {
 	struct modelled *m = start(1);
@@ -508,6 +534,7 @@ int main(void)
 		cmocka_unit_test(the_first_batch_makes_no_streamed_pass_longer),
 		cmocka_unit_test(what_plans_take_is_in_the_budget),
 		cmocka_unit_test(who_has_a_plan_made_is_counted_its_time),
+		cmocka_unit_test(who_has_plans_made_makes_no_batch_seem_slow),
 		cmocka_unit_test(the_longest_path_is_cut_at_the_least_budget),
 		cmocka_unit_test(the_largest_budget_cuts_nothing),
 		cmocka_unit_test(blocks_are_chosen_on_paths_that_are_not_too_long),

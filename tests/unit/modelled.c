@@ -119,7 +119,7 @@ static int model_submit(struct backend *b, const struct backend_batch *batch, ui
 		world.of->longest_ns = ns + world.estimate_ns;
 	world.estimate_ns = 0;
 	world.of->n_batches++;
-	world.end_ns = world.now_ns + (uint64_t)(ns * world.of->slowness);
+	world.end_ns = world.now_ns + (uint64_t)(ns * world.of->slowness + world.of->submit_ns);
 	return 0;
 }
 

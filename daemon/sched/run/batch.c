@@ -321,7 +321,8 @@ bool batch_poll(struct batch *b)
 		announce_end(b);
 		return false;
 	}
-	if (b->begun_ns && seems_long(b, b->ns))
+	/* one that is long by its plan alone says nothing of the backend, which makes a schedule */
+	if (b->begun_ns && seems_long(b, b->device_ns))
 		slowness_learn(&core->batches, SLOWNESS_MAX, b->device_ns,
 			       (double)(core_clock(core) - b->begun_ns));
 	if (b->sliced) {
