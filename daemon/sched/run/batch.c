@@ -128,7 +128,7 @@ static void job_charge(struct batch *b, const struct batch_job *job)
 		pairs_ns += job->lanes[i]->step.pairs_ns;
 	}
 	double device_ns = job_ns(b, job, pairs_ns), ns = device_ns + job_plan_ns(b, job);
-	double part = ns / alone_ns, most_ns = budget_allows(core, ns) ? budget_ns(core) : ns;
+	double part = ns / alone_ns, most_ns = all ? fmax(ns, budget_ns(core)) : 0;
 
 	b->ns += ns;
 	b->device_ns += device_ns;

@@ -5,8 +5,8 @@
  * Tokens are appended to their sequences right before they are run and published right after: a
  * prompt is a chunk after the other, each everybody's as soon as it is computed, and an entry that
  * fails, or is cancelled, leaves the chunks before it. Nothing that a pass reads changes while the
- * backend has it; what others' layers take away from under it between two segments is found before
- * the next one, and the pass begins anew without those who miss it.
+ * backend has it; what others' layers, or another program's pass, take away from under it between
+ * two segments is found before the next one, and the pass begins anew without those who miss it.
  */
 #include "passes.h"
 
