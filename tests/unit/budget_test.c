@@ -128,7 +128,8 @@ static void what_was_slow_for_a_while_is_so_no_longer(void **state)
 	uint64_t before, slow;
 
 	(void)state;
-	/* eight times its steps are no less than is learned from */
+	/* Its steps are modelled to take a quarter of a millisecond: they teach while a batch seems
+	 * to take four times as long or more, those of half as many tokens only from eight on. */
 	modelled_join(m, 1, 2 * FEW_TOKENS);
 	struct modelled_client *client = modelled_join(m, 2, FEW_TOKENS);
 
