@@ -6,6 +6,7 @@
 #include "kernels/cuda/device/arenas.h"
 
 #include <cuda_runtime_api.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -68,10 +69,10 @@ static void each_is_reached_by_its_device_and_peers(void **state)
 
 static void it_is_zero(void **state)
 {
-	static const uint8_t zero[4096];
+	static const uint8_t zero[2 * MIB];
 	struct backend_arena arena = {0};
 
-	assert_int_equal(arenas_new(*state, 2 * MIB, NULL, &arena), 0);
+	assert_int_equal(arenas_new(*state, sizeof(zero), NULL, &arena), 0);
 	assert_memory_equal((const void *)(uintptr_t)arena.base, zero, sizeof(zero));
 	arenas_free(*state, arena.base);
 	close(arena.fd);
@@ -84,11 +85,24 @@ static void whoever_wants_another_device_gets_none(void **state)
 	assert_int_equal(arenas_new(*state, 2 * MIB, NULL, &arena), -ENODEV);
 }
 
+static unsigned count_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
 /* A peer that is no device, and memory that cannot be shared. */
 static void what_cannot_be_had_leaves_nothing_behind(void **state)
 {
 	struct arenas *arenas = *state;
 	struct backend_arena arena = {0};
+	unsigned n_fds = count_fds();
 
 	fake_device_shares = false;
 	assert_true(arenas_new(arenas, 2 * MIB, NULL, &arena) < 0);
@@ -97,6 +111,7 @@ static void what_cannot_be_had_leaves_nothing_behind(void **state)
 	arenas_let(arenas, FAKE_DEVICES);
 	assert_int_equal(arenas_new(arenas, 2 * MIB, NULL, &arena), -EIO);
 	assert_int_equal(fake_device_bytes, 0);
+	assert_int_equal(count_fds(), n_fds);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -21,8 +21,6 @@ struct fake_stream fake;
 
 void fake_reset(void)
 {
-	assert_int_equal(fake.n_streams, 0);
-	assert_int_equal(fake.n_memories, 0);
 	memset(&fake, 0, sizeof(fake));
 	fake.now_ns = (uint64_t)time(NULL) * 1000000000;
 }

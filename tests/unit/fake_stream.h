@@ -41,7 +41,7 @@ extern struct fake_stream {
 	uint64_t now_ns;
 } fake;
 
-/* Before each test, which leaves nothing of the device behind: the next one says so. */
+/* Before each test. What one leaves of the device is in n_streams and n_memories, for its teardown. */
 void fake_reset(void);
 /* As far as it goes. */
 void fake_runs(void);

@@ -4,8 +4,8 @@
  *
  *      sched_count nop|layer|token|large CLIENTS USERS ROUNDS
  *
- * A round is a nop of each client, the next layer of a token, or a token: an extension, two layers,
- * a trim. Large is that of 32 query heads and 8 KV heads of 128. What a round takes is the
+ * A round is a nop of each client, the next layer of a token, of which it has 256, or a token: an
+ * extension, two layers, a trim. Whatever was refused would fail it. Large is that of 32 query heads and 8 KV heads of 128. What a round takes is the
  * difference of two runs, the client's part of it too.
  */
 #include "sched_fixture.h"
@@ -53,9 +53,13 @@ static uint64_t next_ns(void)
 
 static void wait_all(int n)
 {
-	for (int i = 0; i < n; i++)
-		while (ring_done(clients[i].lane) < clients[i].ticket)
+	for (int i = 0; i < n; i++) {
+		struct client *c = &clients[i];
+
+		while (ring_done(c->lane) < c->ticket)
 			sched_round(h.sched);
+		assert_int_equal(ring_completion(c->lane, c->ticket).status, ABI_OK);
+	}
 }
 
 static void nop_round(int n)
@@ -131,11 +135,16 @@ static const struct work_shape *shape_of(const char *kind)
 	return strcmp(kind, "layer") == 0 ? &deep_shape : &fixture_shape;
 }
 
+static bool has_rounds(const char *kind, int n)
+{
+	return n >= 0 && (strcmp(kind, "layer") != 0 || (uint32_t)n <= deep_shape.n_layers);
+}
+
 int main(int argc, char **argv)
 {
 	int n = argc == 5 ? atoi(argv[2]) : 0, n_users = argc == 5 ? atoi(argv[3]) : 0;
 
-	if (n < 1 || n > CLIENTS_MAX || n_users < 1) {
+	if (n < 1 || n > CLIENTS_MAX || n_users < 1 || !has_rounds(argv[1], atoi(argv[4]))) {
 		fprintf(stderr, "sched_count nop|layer|token|large CLIENTS USERS ROUNDS\n");
 		return 2;
 	}
