@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const struct bench_command commands[] = {
 	{"ring", "Round trip of an empty entry: both sides spinning; daemon asleep.", ring_main},

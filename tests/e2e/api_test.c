@@ -14,7 +14,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
-#include <time.h>
 
 /* ---- wrong steps ---------------------------------------------------------------------------- */
 

@@ -10,7 +10,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define PROMPT 80u
 #define TOKENS 40u

@@ -16,7 +16,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #define TIMES (1u << 20) /* of a kind; a power of two */

@@ -8,7 +8,6 @@
 #include "proto/clock.h"
 
 #include <errno.h>
-#include <time.h>
 
 #define SLICE_NS UINT64_C(200000000)
 
