@@ -25,6 +25,13 @@ void fake_reset(void)
 	fake.now_ns = (uint64_t)time(NULL) * 1000000000;
 }
 
+int fake_done(void)
+{
+	assert_int_equal(fake.n_streams, 0);
+	assert_int_equal(fake.n_memories, 0);
+	return 0;
+}
+
 static bool is_called(const struct device_stand *stand)
 {
 	for (uint32_t i = 0; i < DEVICE_CALL_WORDS; i++) {

@@ -41,8 +41,10 @@ extern struct fake_stream {
 	uint64_t now_ns;
 } fake;
 
-/* Before each test. What one leaves of the device is in n_streams and n_memories, for its teardown. */
+/* Before each test. */
 void fake_reset(void);
+/* Behind each: nothing of the device is left. 0. */
+int fake_done(void);
 /* As far as it goes. */
 void fake_runs(void);
 /* The same; a launch that stands then has waited long enough, which nobody knows yet. */

@@ -5,8 +5,8 @@
  *      sched_count nop|layer|token|large CLIENTS USERS ROUNDS
  *
  * A round is a nop of each client, the next layer of a token, of which it has 256, or a token: an
- * extension, two layers, a trim. Whatever was refused would fail it. Large is that of 32 query heads and 8 KV heads of 128. What a round takes is the
- * difference of two runs, the client's part of it too.
+ * extension, two layers, a trim. What is refused fails it. Large is that of 32 query heads and 8 KV
+ * heads of 128. What a round takes is the difference of two runs, the client's part of it too.
  */
 #include "sched_fixture.h"
 
