@@ -307,7 +307,7 @@ static uint32_t run_all(struct threads *t)
 	return next < job->n_units ? next : job->n_units;
 }
 
-/* Runs t->job: what it was made of is not copied. */
+/* Runs t->job, which its caller has made there. */
 static uint32_t run_job(struct threads *t)
 {
 	const struct threads_job *job = &t->job;
