@@ -1,7 +1,8 @@
 /*
  * neighbour_test.c - a step that takes seconds, by the CPU backend, and the steps of another user
  * meanwhile. What is asserted are parts of the time that the long step takes, so that it holds on
- * slow and crowded machines too.
+ * slow machines too. A crowded one may hold up a thread for as long now and then; a scheduler that
+ * does not cut holds up others each time.
  */
 #include "proto/clock.h"
 #include "sched_fixture.h"
@@ -25,6 +26,7 @@
 #define BUDGET_MS 30
 #endif
 #define PART 4 /* of the long step's time, that nobody else may wait */
+#define TRIES 4
 
 static const struct work_shape wide = {.n_layers = 1,
 				       .n_q_heads = 32,
@@ -92,14 +94,14 @@ static void end(struct harness *h, struct client *c)
 	harness_stop(h);
 }
 
-static void another_users_steps_do_not_wait_for_it(void **state)
+/* Another's steps, beside it. */
+static bool steps_wait_for_it(void)
 {
 	struct harness h;
 	struct client c, other;
 	struct store_match match;
 	uint64_t seq, ticket, begun_ns, took_ns, longest_ns = 0;
 
-	(void)state;
 	start(&h, &c, BUDGET_MS);
 	client_start(&other, &h, 2, &fixture_shape, 1u << 20);
 	assert_int_equal(client_open(&other, fixture_ids, 4, &seq, &match), 0);
@@ -117,19 +119,27 @@ static void another_users_steps_do_not_wait_for_it(void **state)
 	assert_ends(client_wait(&c, ticket), 0, ABI_OK);
 	print_message("%.0f ms; another's longest token meanwhile: %.0f ms\n",
 		      (double)took_ns * 1e-6, (double)longest_ns * 1e-6);
-	assert_true(longest_ns < took_ns / PART);
 	client_end(&other);
 	end(&h, &c);
+	return longest_ns >= took_ns / PART;
 }
 
-/* What feeds the watchdog. */
-static void it_is_seen_to_move_even_if_nothing_cuts_it(void **state)
+static void another_users_steps_do_not_wait_for_it(void **state)
+{
+	int tries = 0;
+
+	(void)state;
+	while (steps_wait_for_it())
+		assert_true(++tries < TRIES);
+}
+
+/* What feeds the watchdog, uncut. */
+static bool it_seems_to_stand_still(void)
 {
 	struct harness h;
 	struct client c;
-	uint64_t ticket, begun_ns, moved_ns, progress, longest_ns = 0;
+	uint64_t ticket, begun_ns, took_ns, moved_ns, progress, longest_ns = 0;
 
-	(void)state;
 	start(&h, &c, 60000);
 	ticket = ask_for_much(&c);
 	begun_ns = moved_ns = clock_now_ns();
@@ -144,9 +154,19 @@ static void it_is_seen_to_move_even_if_nothing_cuts_it(void **state)
 		}
 	}
 	assert_ends(client_wait(&c, ticket), 0, ABI_OK);
+	took_ns = clock_now_ns() - begun_ns;
 	assert_int_equal(harness_status(&h).steps_cut, 0);
-	assert_true(longest_ns < (clock_now_ns() - begun_ns) / PART);
 	end(&h, &c);
+	return longest_ns >= took_ns / PART;
+}
+
+static void it_is_seen_to_move_even_if_nothing_cuts_it(void **state)
+{
+	int tries = 0;
+
+	(void)state;
+	while (it_seems_to_stand_still())
+		assert_true(++tries < TRIES);
 }
 
 int main(void)
