@@ -68,7 +68,7 @@ void pass_take_back(struct passes *p)
 /* The one of whom had least. */
 static struct pass *find_first(struct passes *p)
 {
-	const struct sched_lane *in = p->now.job.lanes[0];
+	struct sched_lane *in = p->now.job.lanes[0];
 	const struct sched_model *model = turn_first(p->core, STEP_IN_PASS, in)->step.model;
 
 	for (uint32_t i = 0; i < p->n_aside; i++)
