@@ -28,7 +28,6 @@ static double products_ns(const struct room *room, uint32_t n)
 	return few * cost->hidden_row_ns + (all - few) * cost->row_ns;
 }
 
-/* Attention of a row at the end of its path, in a layer. */
 double asked_layer_ns(const struct room *room, const struct asked *a)
 {
 	return room->fear * work_ns(room->model, a->n_before, 0);
@@ -52,7 +51,6 @@ static uint32_t n_unwanted(const struct asked *a)
 	return part->first_wanted > n_done ? part->first_wanted - n_done : 0;
 }
 
-/* Of a row of it. */
 uint64_t asked_partials_bytes(const struct room *room, const struct asked *a)
 {
 	return slice_partials_bytes(&room->model->shape, room->segment_tokens, a->n_before);
@@ -76,7 +74,6 @@ double asked_in_memory(const struct room *room, const struct asked *a)
 	       (double)asked_partials_bytes(room, a);
 }
 
-/* The head of the pass's first row whose results are wanted is what all rows take. */
 double asked_results_ns(const struct room *room, uint32_t n_wanted)
 {
 	return n_wanted > 1 ? (n_wanted - 1) * room->model->program->cost.wanted_ns : 0;
@@ -89,7 +86,6 @@ uint32_t asked_n_wanted(const struct asked *a, uint32_t n)
 	return n > unwanted ? n - unwanted : 0;
 }
 
-/* As many rows' attention as takes as long as that of n of one prompt. */
 uint32_t asked_attended_as(const struct room *room, uint32_t n)
 {
 	uint32_t together = room->model->program->cost.attend_rows;
@@ -97,7 +93,6 @@ uint32_t asked_attended_as(const struct room *room, uint32_t n)
 	return together > 0 && n > together ? ceil_div(n, together) * together : n;
 }
 
-/* How much longer the pass is with the next n rows of it, but for reading its path. */
 double asked_rows_ns(const struct room *room, const struct asked *a, uint32_t n)
 {
 	return products_ns(room, room->n_taken + n) - products_ns(room, room->n_taken) +
@@ -106,7 +101,6 @@ double asked_rows_ns(const struct room *room, const struct asked *a, uint32_t n)
 	       asked_attended_as(room, n) * attention_ns(room, a);
 }
 
-/* How many rows of it so long a time is enough for, n at most. */
 uint32_t asked_rows_in(const struct room *room, const struct asked *a, double ns, uint32_t n)
 {
 	uint32_t few = 0;
