@@ -3,10 +3,10 @@
  * for, and what is left where it cannot be had. The driver is that of fake_vmm.c.
  */
 #include "fake_device.h"
+#include "folder_count.h"
 #include "kernels/cuda/device/arenas.h"
 
 #include <cuda_runtime_api.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -85,24 +85,12 @@ static void whoever_wants_another_device_gets_none(void **state)
 	assert_int_equal(arenas_new(*state, 2 * MIB, NULL, &arena), -ENODEV);
 }
 
-static unsigned count_fds(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	assert_non_null(dir);
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
-}
-
 /* A peer that is no device, and memory that cannot be shared. */
 static void what_cannot_be_had_leaves_nothing_behind(void **state)
 {
 	struct arenas *arenas = *state;
 	struct backend_arena arena = {0};
-	unsigned n_fds = count_fds();
+	unsigned n_fds = folder_count("/proc/self/fd");
 
 	fake_device_shares = false;
 	assert_true(arenas_new(arenas, 2 * MIB, NULL, &arena) < 0);
@@ -111,7 +99,7 @@ static void what_cannot_be_had_leaves_nothing_behind(void **state)
 	arenas_let(arenas, FAKE_DEVICES);
 	assert_int_equal(arenas_new(arenas, 2 * MIB, NULL, &arena), -EIO);
 	assert_int_equal(fake_device_bytes, 0);
-	assert_int_equal(count_fds(), n_fds);
+	assert_int_equal(folder_count("/proc/self/fd"), n_fds);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

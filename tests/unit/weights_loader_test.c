@@ -3,10 +3,10 @@
  * should be: this program plays a loader that hangs, dies or lies, and a daemon.
  */
 #include "weights_fixture.h"
+#include "folder_count.h"
 
 #include "daemon/weights/spawn.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -50,18 +50,6 @@ static void end(struct loader_process *process, const int ends[2], int fd)
 	close(fd);
 }
 
-static unsigned count_fds(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	unsigned n = 0;
-
-	assert_non_null(dir);
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n;
-}
-
 /* Of memory that a loader has too. */
 static unsigned count_mappings(void)
 {
@@ -78,7 +66,7 @@ static unsigned count_mappings(void)
 
 static void a_loader_that_is_gone_leaves_nothing_behind(void **state)
 {
-	unsigned before = count_fds();
+	unsigned before = folder_count("/proc/self/fd");
 	struct loader_process process;
 	int ends[2], fd;
 
@@ -86,19 +74,19 @@ static void a_loader_that_is_gone_leaves_nothing_behind(void **state)
 	begin(&process, ends, &fd);
 	assert_int_equal(count_mappings(), 1);
 	end(&process, ends, fd);
-	assert_int_equal(count_fds(), before);
+	assert_int_equal(folder_count("/proc/self/fd"), before);
 	assert_int_equal(count_mappings(), 0);
 }
 
 /* It is asked for by a name that nobody has. */
 static void a_loader_that_cannot_start_leaves_nothing_behind(void **state)
 {
-	unsigned before = count_fds();
+	unsigned before = folder_count("/proc/self/fd");
 	struct loader_process process;
 
 	(void)state;
 	assert_int_equal(loader_spawn("/nonexistent", 0, &process), -ENOENT);
-	assert_int_equal(count_fds(), before);
+	assert_int_equal(folder_count("/proc/self/fd"), before);
 	assert_int_equal(count_mappings(), 0);
 }
 
