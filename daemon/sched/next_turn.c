@@ -14,13 +14,13 @@
 
 #define NEWCOMERS_PART 4u /* of the longest wait */
 
-/* Who is waited for has the backend's time as if it worked for him. */
-static void charge_wait(struct sched *s, struct sched_lane *lane, uint64_t until_ns)
+/* Who is waited for has the backend's time as if it worked for him, once it is known how long. */
+static void begin_wait(const struct sched *s, struct sched_lane *lane, uint64_t until_ns)
 {
-	if (lane->pace.awaited_ns == lane->pace.done_ns || until_ns <= s->core.now_ns)
+	if (lane->pace.awaited_ns || until_ns <= s->core.now_ns)
 		return;
-	lane->pace.awaited_ns = lane->pace.done_ns;
-	turn_take(&s->core, lane, (double)(until_ns - s->core.now_ns));
+	lane->pace.awaited_ns = s->core.now_ns;
+	lane->pace.awaited_until_ns = until_ns;
 }
 
 /* Until when the lane's next step is worth a wait; 0: it is not. Of a newcomer nobody can tell: for
@@ -61,10 +61,12 @@ static uint64_t expected_until_ns(struct sched *s, const struct sched_lane *next
 	TAILQ_FOREACH (lane, &s->core.steps.lanes[STEP_FREE], state_link) {
 		uint64_t latest_ns = worth_until_ns(s, lane);
 
+		if (lane->pace.awaited_ns && lane->pace.awaited_until_ns <= s->core.now_ns)
+			pace_end_wait(&s->core, lane);
 		if (lane->session->user == next->session->user || lane->broken || !latest_ns ||
 		    !turn_is_before(&s->core, lane, next) || !counts(lane, next))
 			continue;
-		charge_wait(s, lane, latest_ns);
+		begin_wait(s, lane, latest_ns);
 		until_ns = latest_ns > until_ns ? latest_ns : until_ns;
 	}
 	return until_ns;

@@ -235,12 +235,14 @@ bool sched_round(struct sched *s)
 	bool busy = finish(s), asked = ledger_is_asked(s->core.ledger);
 
 	busy |= take(s);
+	s->core.deaf_since_ns = 0;
 	if (!backend_is_at_work(s)) {
 		if (s->n_leaving > 0)
 			extents_release_leaving(s);
 		busy |= asked && make_room(s, EVICT_SLICES);
 		busy |= requests_any(&s->core.requests) && serve(s);
 		busy |= begin(s);
+		s->core.deaf_since_ns = backend_is_at_work(s) ? s->core.now_ns : 0;
 	} else {
 		busy |= asked && make_room(s, 0);
 		busy |= s->passes.in_flight && serve(s);

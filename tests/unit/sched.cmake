@@ -24,7 +24,7 @@ foreach(unit turns budget sched_paths queues neighbour branched evict_turns)
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()
 
-foreach(unit pass pass_rows pass_cancel pass_charge pass_company pass_turns pass_bound)
+foreach(unit pass pass_rows pass_cancel pass_charge pass_company pass_turns pass_held pass_bound)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()

@@ -120,7 +120,9 @@ struct pace {
 	uint32_t next_layer;
 	uint64_t held_until_ns; /* its step was to wait for company until then at most; 0: not */
 	uint64_t done_ns; /* when its last decode step completed; 0: never */
-	uint64_t awaited_ns; /* done_ns of the last one after which its next was waited for */
+	/* its next one has been waited for since then, until then at most; 0: not, or it is
+	 * charged */
+	uint64_t awaited_ns, awaited_until_ns;
 	/* from completion to the next step: [0] within a token, [1] to the next token's first
 	 * layer */
 	double lag_ns[2];

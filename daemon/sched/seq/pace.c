@@ -10,12 +10,16 @@
 #include "pace.h"
 
 #include "daemon/sched/core/away.h"
+#include "daemon/sched/core/turns.h"
+
+#include "kernels/arith.h"
 
 #define LAG_WEIGHT 0.25 /* of a new sample in what is usual */
 #define LAG_MAX_NS 100e6 /* a longer one is a pause, not a lag */
 #define LATE_LAGS 2.0 /* who is so late may stay away */
 #define LATE_NS 50e3 /* and a little more: whose lag is not known yet, or is next to nothing */
 #define LAG_GROWS 2.0 /* one sample counts as so many times what is usual at most */
+#define LAG_DOUBT 0.125 /* of what nobody knows: how much nearer to what it is at least */
 #define LAGS_KNOWN 16u /* until then one pause may be what seems usual */
 
 /* A pause says nothing of who is not known yet. */
@@ -31,6 +35,30 @@ static void become_usual(double *usual_ns, double sample_ns)
 	}
 }
 
+/* When the lane came, after its last completion. Who came while the backend held the thread did so
+ * at some time since that began: this is no lag of his. What is usual is so still, as far as it may
+ * be; but not for ever, or who was slow once would be thought to be so as long as others are. */
+static double sample_lag(const struct sched_core *core, uint64_t done_ns, double usual_ns)
+{
+	uint64_t since_ns = core->deaf_since_ns ? core->deaf_since_ns : core->now_ns;
+	double least_ns = (double)(max_u64(since_ns, done_ns) - done_ns);
+	double most_ns = (double)(core->now_ns - done_ns);
+
+	if (usual_ns >= most_ns)
+		return most_ns;
+	return usual_ns <= least_ns ? least_ns : usual_ns - LAG_DOUBT * (usual_ns - least_ns);
+}
+
+static void learn_lag(const struct sched_core *core, struct pace *pace, bool first)
+{
+	double *usual_ns = &pace->lag_ns[first];
+
+	if (!pace->done_ns)
+		return;
+	become_usual(usual_ns, sample_lag(core, pace->done_ns, *usual_ns));
+	pace->n_lags++;
+}
+
 /* Whoever has opened a sequence since is there. */
 static void tokens_arrived(struct sched_lane *lane)
 {
@@ -40,21 +68,29 @@ static void tokens_arrived(struct sched_lane *lane)
 	lane->pace.n_layers = 1;
 }
 
+void pace_end_wait(struct sched_core *core, struct sched_lane *lane)
+{
+	struct pace *pace = &lane->pace;
+	uint64_t now_ns = core->deaf_since_ns ? core->deaf_since_ns : core->now_ns;
+	uint64_t end_ns = min_u64(now_ns, pace->awaited_until_ns);
+
+	if (pace->awaited_ns && pace->awaited_ns < end_ns)
+		turn_take(core, lane, (double)(end_ns - pace->awaited_ns));
+	pace->awaited_ns = 0;
+}
+
 void pace_arrived(struct sched_core *core, struct sched_lane *lane)
 {
 	struct pace *pace = &lane->pace;
 	const struct step *step = &lane->step;
 
 	away_end(core, lane);
+	pace_end_wait(core, lane);
 	if (step->kind != STEP_DECODE && step->kind != STEP_TOKENS) {
 		*pace = (struct pace){0};
 		return;
 	}
-	if (pace->done_ns) {
-		become_usual(&pace->lag_ns[step->layer == 0],
-			     (double)(core->now_ns - pace->done_ns));
-		pace->n_lags++;
-	}
+	learn_lag(core, pace, step->layer == 0);
 	pace->model = step->model;
 	pace->seq = step->parts[0].seq;
 	pace->n_layers = step->model->shape.n_layers;
@@ -121,6 +157,7 @@ void pace_forget(struct sched_core *core, const struct sched_seq *seq)
 	seq->lane->opened = NULL;
 	if (seq->lane->pace.seq == seq) {
 		away_end(core, seq->lane);
+		pace_end_wait(core, seq->lane);
 		seq->lane->pace = (struct pace){0};
 	}
 	core->steps.changed = true;

@@ -19,6 +19,8 @@ void pace_finished(const struct sched_core *core, struct sched_lane *lane);
 uint64_t pace_latest_ns(const struct sched_lane *lane);
 /* Has it come back often enough to tell? */
 bool pace_is_known(const struct sched_lane *lane);
+/* Nobody waits for its next step any more: as long as others did the backend was its user's. */
+void pace_end_wait(struct sched_core *core, struct sched_lane *lane);
 /* When it usually has come. */
 uint64_t pace_usual_ns(const struct sched_lane *lane);
 /* A sequence of a program was opened on the lane: its first tokens may be expected. */
