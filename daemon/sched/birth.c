@@ -112,7 +112,7 @@ void sched_unmake(struct sched *s)
 {
 	if (s->batch.in_flight)
 		batch_fail(&s->batch);
-	if (s->passes.now.under_way)
+	if (s->passes.n_under_way > 0)
 		passes_fail(&s->passes);
 	sessions_end_all(s);
 	fit_done(&s->fit);

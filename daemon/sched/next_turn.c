@@ -88,7 +88,7 @@ bool turn_is_awaited(struct sched *s)
 /* Else who asks for a token at a time would have one in each segment, however little that is. */
 bool turn_is_awaited_by_pass(struct sched *s)
 {
-	enum step_state state = s->passes.now.under_way ? STEP_IN_PASS : STEP_AWAITING_PASS;
+	enum step_state state = s->passes.n_under_way > 0 ? STEP_IN_PASS : STEP_AWAITING_PASS;
 	const struct sched_lane *next = turn_first(&s->core, state, NULL);
 
 	s->awaited_ns = next ? expected_until_ns(s, next, other_tokens_count) : 0;
@@ -118,7 +118,7 @@ bool turn_is_prefills(struct sched *s)
 /* Layers and passes in turns, unless one of two users has had less. */
 bool turn_is_passes(const struct sched *s)
 {
-	enum step_state state = s->passes.now.under_way ? STEP_IN_PASS : STEP_AWAITING_PASS;
+	enum step_state state = s->passes.n_under_way > 0 ? STEP_IN_PASS : STEP_AWAITING_PASS;
 	const struct sched_lane *pass = pass_who_cuts_in(&s->passes), *layer;
 
 	if (!pass)

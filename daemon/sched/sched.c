@@ -47,7 +47,7 @@ static void fail_lanes(struct sched *s)
 
 	if (s->batch.in_flight)
 		batch_fail(&s->batch);
-	if (s->passes.now.under_way)
+	if (s->passes.n_under_way > 0)
 		passes_fail(&s->passes);
 	streamed_fail(&s->streamed);
 	TAILQ_FOREACH (lane, &s->core.lanes, link)
@@ -99,7 +99,7 @@ static bool serve(struct sched *s)
 	int n = 0;
 
 	while (requests_any(&s->core.requests) && n < REQUESTS_A_ROUND) {
-		request = requests_take(&s->core.requests, s->passes.now.under_way ? s : NULL);
+		request = requests_take(&s->core.requests, s->passes.n_under_way > 0 ? s : NULL);
 		if (!request)
 			break;
 		n += request->slow ? REQUESTS_A_ROUND : 1;
@@ -166,9 +166,7 @@ static bool begin_batch(struct sched *s)
 
 static bool there_are_tokens(const struct sched *s)
 {
-	const struct step_queues *steps = &s->core.steps;
-
-	return steps->n[STEP_AWAITING_PASS] + steps->n[STEP_IN_PASS] > 0 || s->passes.now.under_way;
+	return s->core.steps.n[STEP_AWAITING_PASS] > 0 || s->passes.n_under_way > 0;
 }
 
 /* While a pass waits for another user's token. */

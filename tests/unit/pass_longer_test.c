@@ -87,7 +87,7 @@ static void go_with_gaps(struct school *s, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		go_passes(s, 1);
-		while (s->h.sched->passes.now.under_way)
+		while (s->h.sched->passes.now->under_way)
 			go_for(s, ROUND_NS);
 		go_for(s, GAP_NS);
 	}
@@ -251,7 +251,7 @@ static void the_first_attention_that_began_anew_says_nothing(void **state)
 
 	(void)state;
 	ask(&s->pupils[0], ATTEND_ROWS);
-	while (!s->h.sched->passes.now.under_way || world.next == 0)
+	while (!s->h.sched->passes.now->under_way || world.next == 0)
 		go_round(s);
 	world.stale_at = world.next;
 	while (!has(&s->pupils[0]))

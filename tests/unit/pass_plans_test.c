@@ -146,10 +146,10 @@ static void who_stays_away_has_no_row_for_long(void **state)
 	stop(s, last);
 	before = n_made_in_passes(s);
 	go_slowly(s, 1);
-	assert_int_equal(s->h.sched->passes.now.job.n_absent, 1);
+	assert_int_equal(s->h.sched->passes.now->job.n_absent, 1);
 	assert_int_equal(client_close(&last->c, last->seq), 0);
 	go_slowly(s, 20);
-	assert_int_equal(s->h.sched->passes.now.job.n_absent, 0);
+	assert_int_equal(s->h.sched->passes.now->job.n_absent, 0);
 	assert_int_equal(n_made_in_passes(s), before);
 	school_free(s);
 }
@@ -166,7 +166,7 @@ static void nobody_has_a_row_that_is_dearer_than_a_plan(void **state)
 	while (!has(&s->pupils[0]))
 		go_slowly(s, 1);
 	go_slowly(s, 20);
-	assert_int_equal(s->h.sched->passes.now.job.n_absent, 0);
+	assert_int_equal(s->h.sched->passes.now->job.n_absent, 0);
 	assert_int_equal(n_made_in_passes(s), before + 1);
 	school_free(s);
 }

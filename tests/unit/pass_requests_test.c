@@ -31,7 +31,7 @@ static void go_to_first_segments(struct school *s, struct other *o)
 {
 	const struct passes *p = &s->h.sched->passes;
 
-	while (!p->now.under_way || world.next == 0 || world.next > N_LAYERS / 4)
+	while (!p->now->under_way || world.next == 0 || world.next > N_LAYERS / 4)
 		go_until(s, o, world.now_ns + ROUND_NS);
 }
 
@@ -65,7 +65,7 @@ static void is_served_beside(struct school *s, struct other *o, struct sched_req
 	assert_ptr_equal(next_answer(s, o), rq);
 	assert_int_equal(rq->code, 0);
 	assert_int_equal(world.n_passes, n_passes);
-	assert_true(s->h.sched->passes.now.under_way);
+	assert_true(s->h.sched->passes.now->under_way);
 }
 
 static void who_is_not_in_the_pass_is_served_between_segments(void **state)

@@ -62,8 +62,8 @@ static int run(struct backend *b, const struct backend_run *run, struct backend_
 
 	if (p->id != run->job->plan_id)
 		plan_paths_fill(p, run->job);
-	for (uint32_t q = 0; q < plans.passes->now.job.n_parts; q++) {
-		const struct sched_seq *seq = plans.passes->now.job.parts[q]->seq;
+	for (uint32_t q = 0; q < plans.passes->now->job.n_parts; q++) {
+		const struct sched_seq *seq = plans.passes->now->job.parts[q]->seq;
 
 		plan_paths_check(p, q, seq->store);
 		assert_int_equal(run->job->tree->queries[q].parents != NULL, seq->draft);

@@ -99,6 +99,6 @@ struct school *school_of_layers(uint32_t n_pupils)
 
 void go_between_segments(struct school *s, struct other *o)
 {
-	while (!s->h.sched->passes.now.under_way || world.next == 0)
+	while (!s->h.sched->passes.now->under_way || world.next == 0)
 		go_until(s, o, world.now_ns + ROUND_NS);
 }

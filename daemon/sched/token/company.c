@@ -191,7 +191,7 @@ static uint64_t gather_until_ns(const struct passes *p, const struct sched_model
 static uint64_t missing_until_ns(const struct passes *p, const struct sched_model *model,
 				 const struct company *company)
 {
-	double last_ns = model == p->last_model ? p->now.ran_ns : 0;
+	double last_ns = model == p->last_model ? p->now->ran_ns : 0;
 	double pass_ns = fmax(last_ns, model->program->cost.fixed_ns);
 	uint64_t late_ns = (uint64_t)(LATE_PART * pass_ns * company->n_missing / company->n_ready);
 	uint64_t until_ns = company->since_ns + late_ns;
@@ -260,11 +260,11 @@ bool company_is_of_others(const struct passes *p, const struct sched_model *mode
 
 bool company_may_cut_in(const struct passes *p)
 {
-	const struct sched_user *user = p->now.job.lanes[0]->session->user;
+	const struct sched_user *user = p->now->job.lanes[0]->session->user;
 	const struct sched_lane *lane;
 
 	TAILQ_FOREACH (lane, &p->core->lanes, link)
-		if (lane->session->user != user && is_of_others(p, lane, p->now.job.model))
+		if (lane->session->user != user && is_of_others(p, lane, p->now->job.model))
 			return true;
 	return false;
 }
@@ -357,14 +357,14 @@ void company_charge(struct passes *p)
 
 void company_came(struct passes *p)
 {
-	double ns = CAME_PART * p->now.job.model->program->cost.fixed_ns;
+	double ns = CAME_PART * p->now->job.model->program->cost.fixed_ns;
 
-	for (uint32_t i = 0; i < p->now.job.n_lanes; i++) {
-		struct sched_user *user = p->now.job.lanes[i]->session->user;
+	for (uint32_t i = 0; i < p->now->job.n_lanes; i++) {
+		struct sched_user *user = p->now->job.lanes[i]->session->user;
 
-		if (user->came == p->now.number)
+		if (user->came == p->now->number)
 			continue;
-		user->came = p->now.number;
+		user->came = p->now->number;
 		user->vain_ns = fmax(user->vain_ns - ns, 0);
 	}
 }

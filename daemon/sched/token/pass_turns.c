@@ -13,20 +13,14 @@
 
 #include "daemon/sched/core/turns.h"
 
-static void swap(struct pass *a, struct pass *b)
-{
-	struct pass was = *a;
-
-	*a = *b;
-	*b = was;
-}
+#include <assert.h>
 
 static bool is_under_way(const struct passes *p, const struct sched_model *model)
 {
-	for (uint32_t i = 0; i < p->n_aside; i++)
-		if (p->aside[i].job.model == model)
+	for (uint32_t i = 0; i < BACKEND_PROGRAMS_AT_ONCE; i++)
+		if (p->all[i].under_way && p->all[i].job.model == model)
 			return true;
-	return p->now.job.model == model;
+	return false;
 }
 
 /* He cuts in, unless there are as many passes as there may be. */
@@ -48,33 +42,50 @@ static struct sched_lane *who_is_first(const struct passes *p)
 
 struct sched_lane *pass_who_cuts_in(const struct passes *p)
 {
-	return p->n_aside < PASSES_ASIDE ? who_is_first(p) : NULL;
+	return p->n_under_way < BACKEND_PROGRAMS_AT_ONCE ? who_is_first(p) : NULL;
+}
+
+/* What was foreseen is not of this one. */
+static void go_to(struct passes *p, struct pass *pass)
+{
+	if (pass == p->now)
+		return;
+	p->now = pass;
+	p->gets_ready = false;
+}
+
+/* There is one. */
+static struct pass *find_any(struct passes *p, bool under_way)
+{
+	uint32_t i = 0;
+
+	for (; p->all[i].under_way != under_way; i++)
+		assert(i + 1 < BACKEND_PROGRAMS_AT_ONCE);
+	return &p->all[i];
 }
 
 void pass_put_aside(struct passes *p)
 {
-	swap(&p->now, &p->aside[p->n_aside++]);
-	p->gets_ready = false;
+	go_to(p, find_any(p, false));
 }
 
 void pass_take_back(struct passes *p)
 {
-	if (p->n_aside == 0)
-		return;
-	swap(&p->now, &p->aside[--p->n_aside]);
-	p->gets_ready = false;
+	if (p->n_under_way > 0)
+		go_to(p, find_any(p, true));
 }
 
 /* The one of whom had least. */
 static struct pass *find_first(struct passes *p)
 {
-	struct sched_lane *in = p->now.job.lanes[0];
+	struct sched_lane *in = p->now->job.lanes[0];
 	const struct sched_model *model = turn_first(p->core, STEP_IN_PASS, in)->step.model;
+	struct pass *first = p->now;
 
-	for (uint32_t i = 0; i < p->n_aside; i++)
-		if (p->aside[i].job.model == model)
-			return &p->aside[i];
-	return &p->now;
+	for (uint32_t i = 0; i < BACKEND_PROGRAMS_AT_ONCE; i++)
+		if (p->all[i].under_way && p->all[i].job.model == model)
+			first = &p->all[i];
+	return first;
 }
 
 static double left_ns(const struct pass *pass)
@@ -84,20 +95,15 @@ static double left_ns(const struct pass *pass)
 
 static struct pass *find_shortest(struct passes *p)
 {
-	struct pass *shortest = &p->now;
+	struct pass *shortest = p->now;
 
-	for (uint32_t i = 0; i < p->n_aside; i++)
-		if (left_ns(&p->aside[i]) < left_ns(shortest))
-			shortest = &p->aside[i];
+	for (uint32_t i = 0; i < BACKEND_PROGRAMS_AT_ONCE; i++)
+		if (p->all[i].under_way && left_ns(&p->all[i]) < left_ns(shortest))
+			shortest = &p->all[i];
 	return shortest;
 }
 
 void pass_choose(struct passes *p)
 {
-	struct pass *chosen = who_is_first(p) ? find_shortest(p) : find_first(p);
-
-	if (chosen == &p->now)
-		return;
-	swap(&p->now, chosen);
-	p->gets_ready = false;
+	go_to(p, who_is_first(p) ? find_shortest(p) : find_first(p));
 }

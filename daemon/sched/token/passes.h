@@ -38,7 +38,7 @@ struct pass_waiting {
 struct pass {
 	struct batch_job job; /* of its lanes, which are IN_PASS */
 	uint64_t number; /* p->number when it began */
-	bool under_way; /* it has begun */
+	bool under_way; /* it has begun, and not ended */
 	bool goes_on; /* the backend has had a segment of it, however little that was */
 	uint32_t n_rows; /* of those who are in it */
 	uint32_t n_foreseen; /* how often the next one was thought of */
@@ -51,14 +51,12 @@ struct pass {
 	uint64_t gap_ns; /* since the model's pass before it; 0: another's ran since */
 };
 
-#define PASSES_ASIDE (BACKEND_PROGRAMS_AT_ONCE - 1)
-
 struct passes {
 	struct sched_core *core; /* borrowed */
 	struct plans *plans; /* borrowed */
-	struct pass now; /* whose segments the backend has; under way, if any is */
-	struct pass aside[PASSES_ASIDE]; /* those that wait for it: the first n_aside */
-	uint32_t n_aside;
+	struct pass all[BACKEND_PROGRAMS_AT_ONCE];
+	struct pass *now; /* of these: whose segments the backend has; under way, if any is */
+	uint32_t n_under_way; /* with now; others of these are aside */
 	uint64_t number; /* passes ever begun */
 	uint64_t last_number, last_ns; /* of the one that ended last; when it did */
 	const struct sched_model *last_model; /* its; NULL: gone, or a segment has run since */

@@ -249,12 +249,12 @@ static void lane_take(struct passes *p, struct sched_lane *lane, struct room *ro
 	lane->decode.n_rows = room->n_of_lane;
 	if (lane->decode.n_rows == 0)
 		return;
-	if (job_add(p->core, &p->now.job, lane) < 0) {
+	if (job_add(p->core, &p->now->job, lane) < 0) {
 		step_fail(p->core, lane, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
 		return;
 	}
 	room->n_lanes++;
-	lane->decode.pass = p->now.number;
+	lane->decode.pass = p->now->number;
 	lane->decode.pass_ns = p->core->now_ns;
 	lane->decode.pass_of = room->model;
 	step_move(&p->core->steps, lane, STEP_IN_PASS);
@@ -386,16 +386,16 @@ static void drop_absent(struct passes *p)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < p->now.job.n_lanes; i++) {
-		struct sched_lane *lane = p->now.job.lanes[i];
+	for (uint32_t i = 0; i < p->now->job.n_lanes; i++) {
+		struct sched_lane *lane = p->now->job.lanes[i];
 		uint32_t part = room_absent_part(lane);
 
 		if (part == lane->step.n_parts)
-			p->now.job.lanes[n++] = lane;
+			p->now->job.lanes[n++] = lane;
 		else
 			step_fail(p->core, lane, outcome_bad(-ENOSPC, ABI_NO_ROOM, part));
 	}
-	p->now.job.n_lanes = n;
+	p->now->job.n_lanes = n;
 }
 
 static int by_age(const void *a, const void *b)
@@ -408,16 +408,16 @@ static int by_age(const void *a, const void *b)
 
 int room_fill(struct passes *p, struct room *room)
 {
-	p->now.job.n_lanes = 0;
-	p->now.number = ++p->number;
+	p->now->job.n_lanes = 0;
+	p->now->number = ++p->number;
 	if (candidates_find(p, room->model, false) < 0)
 		return -ENOMEM;
 	take_decode(p, room);
 	take_prompts(p, room);
 	drop_absent(p);
 	/* Who comes again finds the plan of the last token, whoever came first. */
-	if (p->now.job.n_lanes)
-		qsort(p->now.job.lanes, p->now.job.n_lanes, sizeof(*p->now.job.lanes), by_age);
+	if (p->now->job.n_lanes)
+		qsort(p->now->job.lanes, p->now->job.n_lanes, sizeof(*p->now->job.lanes), by_age);
 	return 0;
 }
 
@@ -436,11 +436,11 @@ bool room_foresee(struct passes *p)
 
 	p->next.n_rows = p->next.n_slots = 0;
 	p->next.foresight = (struct store_foresight){0};
-	if (p->now.n_foreseen == FORESEEN_TIMES || candidates_find(p, p->now.job.model, true) < 0 ||
-	    !candidates_first(p, false))
+	if (p->now->n_foreseen == FORESEEN_TIMES ||
+	    candidates_find(p, p->now->job.model, true) < 0 || !candidates_first(p, false))
 		return false;
-	p->now.n_foreseen++;
-	room_begin(p, p->now.job.model, &room);
+	p->now->n_foreseen++;
+	room_begin(p, p->now->job.model, &room);
 	room.foreseen = true;
 	take_decode(p, &room);
 	take_prompts(p, &room);
@@ -452,6 +452,6 @@ bool room_foresee(struct passes *p)
 
 bool room_get_ready(struct passes *p)
 {
-	p->gets_ready = store_model_get_ready(p->now.job.model->store, &p->next.foresight);
+	p->gets_ready = store_model_get_ready(p->now->job.model->store, &p->next.foresight);
 	return p->gets_ready;
 }

@@ -89,14 +89,14 @@ static int add_absent_rows(struct passes *p, uint32_t *n)
 {
 	int r = 0;
 
-	for (; *n < p->now.job.n_parts && p->now.job.parts[*n]->n_new == 0 && r == 0; ++*n)
-		r = add_absent_row(p, p->now.job.parts[*n]);
+	for (; *n < p->now->job.n_parts && p->now->job.parts[*n]->n_new == 0 && r == 0; ++*n)
+		r = add_absent_row(p, p->now->job.parts[*n]);
 	return r;
 }
 
 int rows_collect(struct passes *p)
 {
-	const struct batch_job *job = &p->now.job;
+	const struct batch_job *job = &p->now->job;
 	uint32_t n = 0;
 	int r;
 

@@ -1,0 +1,151 @@
+/*
+ * segments.c - how long a segment of a pass may be, what the backend is told of it, and whose time
+ * it is.
+ *
+ * A pass that nobody waits behind is one segment. Each is told all of the pass's rows: it goes on
+ * where the last one ended, or begins anew where the backend no longer has what that left.
+ */
+#include "segments.h"
+
+#include "company.h"
+#include "pass_end.h"
+#include "rows.h"
+
+#include "daemon/program/held_program.h"
+#include "daemon/sched/core/turns.h"
+#include "daemon/sched/step/step_end.h"
+
+#include <errno.h>
+#include <math.h>
+
+#define SEGMENT_NS UINT64_C(2000000) /* others' layers wait for no more of a pass */
+#define CUT_IN_NS UINT64_C(5000000) /* nor do another program's tokens */
+#define HELD_NS UINT64_C(10000000) /* nor does whoever waits for the scheduler's thread */
+#define LAYERS_NS UINT64_C(100000000) /* who computes layers does so still, after so long */
+#define SPARE_PART 0.1 /* of what all need: rows of who has not come, to keep a plan */
+
+/* Does it compute its layers itself, now or a moment ago? Other entries say nothing of that. */
+static bool computes_layers(const struct sched_core *core, const struct sched_lane *lane)
+{
+	return lane->step.model && lane->step.kind != STEP_TOKENS &&
+	       core->now_ns < lane->step.arrival_ns + LAYERS_NS;
+}
+
+static bool anybody_computes_layers(const struct sched_core *core)
+{
+	const struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &core->lanes, link)
+		if (computes_layers(core, lane))
+			return true;
+	return false;
+}
+
+/* 0: without an end. */
+static uint64_t segment_ns(const struct passes *p)
+{
+	if (anybody_computes_layers(p->core))
+		return SEGMENT_NS;
+	if (company_may_cut_in(p))
+		return CUT_IN_NS;
+	return p->core->ops->program->holds ? HELD_NS : 0;
+}
+
+/* While nothing moves KV under a pass that is run at once, who is absent may have rows in it. */
+static void set_spare(struct passes *p, bool at_once)
+{
+	const struct config *config = p->core->config;
+	uint32_t n_rows = 0;
+
+	for (uint32_t i = 0; i < p->now->job.n_lanes; i++)
+		n_rows += p->now->job.lanes[i]->decode.n_rows;
+	p->now->n_rows = n_rows;
+	p->now->job.spare_rows = p->core->ops->program->max_rows - n_rows;
+	p->now->job.spare_ns = at_once && !config->host_tier_bytes && p->core->ops->advance
+				       ? SPARE_PART * p->now->job.model->program->cost.fixed_ns
+				       : 0;
+}
+
+static int segment_try(struct passes *p)
+{
+	uint64_t most_ns = segment_ns(p);
+	int r;
+
+	set_spare(p, !p->now->goes_on && !most_ns);
+	r = jobs_plan(p->plans, &p->now->job, 1, &p->planned);
+	if (r == 0)
+		r = rows_collect(p);
+	if (r < 0)
+		return r;
+	const struct backend_run run = {.program = p->now->job.model->program->backend,
+					.job = &p->planned,
+					.rows = &p->rows,
+					.goes_on = p->now->goes_on,
+					.most_ns = most_ns,
+					.expected = p->now->expected};
+
+	return p->core->ops->program->run(p->core->backend, &run, &p->ran);
+}
+
+/* The backend keeps plans for a while only; with one it forgets what rows were between segments. */
+static int segment_start(struct passes *p)
+{
+	p->begun_ns = core_clock(p->core);
+	int r = segment_try(p);
+
+	if (r != -ESTALE)
+		return r;
+	if (p->now->job.plan && p->now->job.plan->advanced)
+		plan_drop(p->now->job.plan);
+	p->now->goes_on = false;
+	return segment_try(p);
+}
+
+/* Who is in the pass has the segment's part of the time that his rows take, and of what all
+ * need. */
+static void segment_charge(struct passes *p)
+{
+	const struct held_program *program = p->now->job.model->program;
+	double part = p->ran.part, n_bytes = part * (double)program->pass_bytes / p->now->n_rows;
+	double fixed_ns = program->cost.fixed_ns / p->now->job.n_lanes;
+	bool all = step_n_there(&p->core->steps) == p->now->job.n_lanes;
+
+	p->now->ran_ns += part * p->now->ns;
+	for (uint32_t i = 0; i < p->now->job.n_lanes; i++) {
+		struct sched_lane *lane = p->now->job.lanes[i];
+
+		turn_take(p->core, lane, part * (lane->step.alone_ns + fixed_ns));
+		if (all)
+			turn_bound_lead(p->core, lane,
+					fmax(part * p->now->ns, pass_budget_ns(p->core)));
+		lane->session->weights_bytes_read += (uint64_t)(n_bytes * lane->decode.n_rows);
+	}
+}
+
+/* What they have claimed is on its way, in a pass that is aside, too. */
+static void renew_leases(const struct passes *p)
+{
+	const struct sched_lane *lane;
+
+	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_IN_PASS], state_link)
+		for (uint32_t i = 0; i < lane->step.n_parts; i++)
+			store_seq_progress(lane->step.parts[i].seq->store, p->core->now_ns);
+}
+
+bool segment_begin(struct passes *p)
+{
+	int r = segment_start(p);
+
+	if (r == -EIO)
+		core_fail(p->core);
+	if (r < 0)
+		pass_fail(p, outcome_bad(r, r == -ENOMEM ? ABI_NO_MEMORY : ABI_BACKEND_FAILED, 0));
+	p->in_flight = r == 0;
+	if (r == 0) {
+		p->now->goes_on = true;
+		p->last_model = NULL;
+		renew_leases(p);
+		segment_charge(p);
+	}
+	return r == 0;
+}
