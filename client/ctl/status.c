@@ -28,7 +28,8 @@ static void print_pinned(const Coppice__StatusReply *s)
 {
 	printf("  pinned     %s", text_bytes(s->pinned_bytes).s);
 	if (s->pinned_bytes_max > 0)
-		printf(", %s at most for one user", text_bytes(s->pinned_bytes_max).s);
+		printf(", %s and %s pins at most for one user", text_bytes(s->pinned_bytes_max).s,
+		       text_count(s->max_domain_pins).s);
 	putchar('\n');
 }
 
@@ -50,10 +51,22 @@ static void print_share(const Coppice__StatusReply *s)
 
 static void print_streams(const Coppice__StatusReply *s)
 {
-	printf("  streams    %s of device arenas", text_bytes(s->device_arena_bytes).s);
+	printf("  streams    %s of %s of device arenas", text_bytes(s->device_arena_bytes).s,
+	       text_bytes(s->device_arena_bytes_max).s);
 	if (s->kept_arena_bytes)
 		printf(" (%s freed, and open in some process)", text_bytes(s->kept_arena_bytes).s);
 	printf("; %s lanes wait for inputs of theirs\n", text_count(s->n_input_waits).s);
+}
+
+/* What one user may take of what all have together. */
+static void print_each(const Coppice__StatusReply *s)
+{
+	printf("  each user  %s sessions; %s of arenas, %s of the device's, %s of prompts' ids\n",
+	       text_count(s->max_domain_sessions).s, text_bytes(s->domain_arena_bytes_max).s,
+	       text_bytes(s->domain_device_arena_bytes_max).s,
+	       text_bytes(s->domain_prompt_bytes_max).s);
+	printf("  a session  %s descriptors unread; %s nodes a path\n",
+	       text_count(s->max_unread_fds).s, text_count(s->max_path_nodes).s);
 }
 
 static void print_counts(const Coppice__StatusReply *s)
@@ -64,6 +77,7 @@ static void print_counts(const Coppice__StatusReply *s)
 	printf("  limits     %s sessions and %s for root; %s of %s descriptors, %s unread\n",
 	       text_count(s->max_sessions).s, text_count(s->reserved_sessions).s,
 	       text_count(s->n_fds).s, text_count(s->max_fds).s, text_count(s->n_unread_fds).s);
+	print_each(s);
 	printf("  tree       %s nodes, %s tokens, %s claims, %s pins\n", text_count(s->n_nodes).s,
 	       text_count(s->n_tokens).s, text_count(s->n_claims).s, text_count(s->n_pins).s);
 	print_pinned(s);
@@ -117,6 +131,28 @@ static void print_weights(const Coppice__StatusReply *s)
 		printf(", the last %s for newcomers", text_bytes(s->reserved_weights_bytes).s);
 	printf("; names %s of %s\n", text_bytes(s->weight_names_bytes).s,
 	       text_bytes(s->weight_names_bytes_max).s);
+	printf("  loads      %s of %s under way; for one user %s, %s of weights and %s of names\n",
+	       text_count(s->n_loads).s, text_count(s->max_loads).s,
+	       text_count(s->max_domain_loads).s, text_bytes(s->domain_weights_bytes_max).s,
+	       text_bytes(s->domain_weight_names_bytes_max).s);
+}
+
+/* What others' tokens wait for. */
+static void print_segments(const Coppice__StatusReply *s)
+{
+	printf("  segments   %s of passes, %s ms at most where others wait; %s passes cut in\n",
+	       text_count(s->pass_segments).s, text_count(s->segment_ms).s,
+	       text_count(s->passes_cut_in).s);
+	printf("  under way  %s of %s passes, for whose end others waited %s segments\n",
+	       text_count(s->passes_under_way).s, text_count(s->passes_under_way_max).s,
+	       text_count(s->pass_slot_waits).s);
+}
+
+static void print_passes(const Coppice__StatusReply *s)
+{
+	printf("  passes     %s of programs, %.1f tokens each, %s each\n", text_count(s->passes).s,
+	       ratio(s->pass_rows, s->passes), text_duration(s->pass_ns / s->passes).s);
+	print_segments(s);
 }
 
 static void print_work(const Coppice__StatusReply *s)
@@ -129,9 +165,7 @@ static void print_work(const Coppice__StatusReply *s)
 	       ratio(s->decode_sessions, s->decode_jobs), text_count(s->prefill_jobs).s,
 	       text_count(s->rows).s);
 	if (s->passes)
-		printf("  passes     %s of programs, %.1f tokens each, %s each\n",
-		       text_count(s->passes).s, ratio(s->pass_rows, s->passes),
-		       text_duration(s->pass_ns / s->passes).s);
+		print_passes(s);
 	if (s->weights_bytes || s->weight_names_bytes)
 		print_weights(s);
 	status_print_memory("  memory     ", s);
@@ -139,6 +173,9 @@ static void print_work(const Coppice__StatusReply *s)
 	print_kv_read("decode KV", s->decode_kv_bytes_read, s->decode_kv_bytes_alone);
 	printf("  windows    %s won, %s lost, %s in all\n", text_count(s->windows_won).s,
 	       text_count(s->windows_lost).s, text_duration(s->window_ns).s);
+	if (s->turn_waits)
+		printf("  turns      %s waits for whose it was, %s in all\n",
+		       text_count(s->turn_waits).s, text_duration(s->turn_wait_ns).s);
 	if (s->steps_cut)
 		printf("  cut        %s decode steps, into %s batches\n",
 		       text_count(s->steps_cut).s, text_count(s->cut_batches).s);
@@ -190,6 +227,7 @@ static void print_own(const Coppice__StatusReply *s)
 	printf("  limits     %s sessions; %s of %s descriptors, %s unread\n",
 	       text_count(s->max_sessions).s, text_count(s->n_fds).s, text_count(s->max_fds).s,
 	       text_count(s->n_unread_fds).s);
+	print_each(s);
 	printf("  pages      %s of %s lent to models\n", text_bytes(s->pool_bytes_used).s,
 	       text_bytes(s->pool_bytes).s);
 	print_share(s);

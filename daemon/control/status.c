@@ -9,6 +9,7 @@
 #include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
+#include "daemon/weights/load_slots.h"
 #include "daemon/weights/share.h"
 #include "daemon/weights/weights.h"
 #include "verbs.h"
@@ -70,6 +71,16 @@ static void status_of_scheduler(Coppice__StatusReply *to, const struct sched_sta
 	to->passes = from->passes;
 	to->pass_rows = from->pass_rows;
 	to->pass_ns = from->pass_ns;
+	to->has_pass_segments = to->has_passes_cut_in = to->has_pass_slot_waits = true;
+	to->pass_segments = from->pass_segments;
+	to->passes_cut_in = from->passes_cut_in;
+	to->pass_slot_waits = from->pass_slot_waits;
+	to->has_passes_under_way = to->has_passes_under_way_max = true;
+	to->passes_under_way = from->passes_under_way;
+	to->passes_under_way_max = BACKEND_PROGRAMS_AT_ONCE;
+	to->has_turn_waits = to->has_turn_wait_ns = true;
+	to->turn_waits = from->turn_waits;
+	to->turn_wait_ns = from->turn_wait_ns;
 	to->windows_won = from->windows_won;
 	to->windows_lost = from->windows_lost;
 	to->window_ns = from->window_ns;
@@ -152,6 +163,25 @@ static void status_of_limits(Coppice__StatusReply *to, struct sessions *home,
 	to->arena_bytes_max = home->config->arena_bytes;
 }
 
+/* What one user may have, or a session. */
+static void status_of_shares(Coppice__StatusReply *to, const struct config *config)
+{
+	to->has_max_domain_sessions = to->has_max_unread_fds = true;
+	to->max_domain_sessions = config->max_domain_sessions;
+	to->max_unread_fds = config->max_unread_fds;
+	to->has_domain_arena_bytes_max = to->has_domain_prompt_bytes_max = true;
+	to->domain_arena_bytes_max = config->domain_arena_bytes;
+	to->domain_prompt_bytes_max = config->domain_prompt_bytes;
+	to->has_device_arena_bytes_max = to->has_domain_device_arena_bytes_max = true;
+	to->device_arena_bytes_max = config->device_arena_bytes;
+	to->domain_device_arena_bytes_max = config->domain_device_arena_bytes;
+	to->has_max_domain_pins = to->has_max_path_nodes = true;
+	to->max_domain_pins = config->max_domain_pins;
+	to->max_path_nodes = config->max_path_nodes;
+	to->has_segment_ms = true;
+	to->segment_ms = config->segment_ms;
+}
+
 static void status_of_weights(Coppice__StatusReply *to, struct weights_table *table)
 {
 	const struct weights_config *config;
@@ -166,6 +196,13 @@ static void status_of_weights(Coppice__StatusReply *to, struct weights_table *ta
 	to->has_weight_names_bytes = to->has_weight_names_bytes_max = true;
 	to->weight_names_bytes = weights_names_bytes(table);
 	to->weight_names_bytes_max = config->names.bytes;
+	to->has_domain_weights_bytes_max = to->has_domain_weight_names_bytes_max = true;
+	to->domain_weights_bytes_max = config->memory.domain_bytes;
+	to->domain_weight_names_bytes_max = config->names.domain_bytes;
+	to->has_n_loads = to->has_max_loads = to->has_max_domain_loads = true;
+	to->n_loads = load_slots_count(table);
+	to->max_loads = config->max_loads;
+	to->max_domain_loads = config->domain_max_loads;
 	to->has_memory_bytes = to->has_memory_bytes_max = true;
 	to->memory_bytes = atomic_load(&weights_ledger(table)->all_bytes);
 	to->memory_bytes_max = weights_ledger(table)->max_bytes;
@@ -213,6 +250,7 @@ static void status_answer(struct request *request)
 	use = figures->own ? sessions_domain_use(request->home, request->session->peer.uid)
 			   : sessions_use(request->home);
 	status_of_limits(&status, request->home, &use);
+	status_of_shares(&status, home->config);
 	if (!figures->own)
 		status_of_weights(&status, home->weights);
 	reply.status = &status;
@@ -270,6 +308,7 @@ static int status_serve(struct sched *s, struct sched_request *rq)
 	out->n_sessions = s->n_sessions;
 	out->n_lanes = s->lanes.n;
 	out->n_input_waits = input_wait_n(&s->input_wait);
+	out->passes_under_way = s->passes.n_under_way;
 	for (uint32_t i = 0; i < out->store.n_devices && i < GROUP_DEVICES_MAX; i++)
 		out->device_page_bytes[i] = store_device_bytes(s->core.store, i);
 	out->draining = s->core.draining;

@@ -51,6 +51,16 @@ static uint32_t count(const struct weights_table *table, const uid_t *domain)
 	return n;
 }
 
+uint32_t load_slots_count(struct weights_table *table)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&table->lock);
+	n = count(table, NULL);
+	pthread_mutex_unlock(&table->lock);
+	return n;
+}
+
 /* ---- which load gives way ------------------------------------------------------------------- */
 
 static double rate(const struct weights *weights, uint64_t now_ns)

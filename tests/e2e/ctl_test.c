@@ -196,6 +196,25 @@ static void test_coppicectl_does_not_list_itself(void **state)
 	json_decref(object);
 }
 
+static void test_what_a_user_may_have_is_said(void **state)
+{
+	json_t *object = ASK(*state, 0, "status");
+	struct ctl_answer a;
+
+	RUN(*state, &a, "status");
+	assert_says(a.out, "  each user  128 sessions; 8.0 GiB of arenas, 2.0 GiB of the device's, "
+			   "256.0 MiB of prompts' ids\n");
+	assert_says(a.out, "  a session  64 descriptors unread; 4,096 nodes a path\n");
+	assert_says(a.out, " and 1,024 pins at most for one user\n");
+	assert_int_equal(integer(object, "segment_ms"), 5);
+	assert_int_equal(integer(object, "passes_under_way"), 0);
+	assert_int_equal(integer(object, "passes_under_way_max"), 4);
+	assert_int_equal(integer(object, "n_loads"), 0);
+	assert_int_equal(integer(object, "max_loads"), 8);
+	assert_int_equal(integer(object, "max_domain_loads"), 2);
+	json_decref(object);
+}
+
 static void test_an_empty_list_says_so(void **state)
 {
 	static const char *const lists[][2] = {
@@ -443,6 +462,7 @@ int main(void)
 		WITH_DAEMON(test_tree_json_links_children_to_parents),
 		WITH_DAEMON(test_sessions_list_this_process),
 		WITH_DAEMON(test_sessions_read_as_text),
+		WITH_DAEMON(test_what_a_user_may_have_is_said),
 		WITH_DAEMON(test_coppicectl_does_not_list_itself),
 		cmocka_unit_test_setup_teardown(test_an_empty_list_says_so, ctl_fixture_new_empty,
 						ctl_fixture_free),

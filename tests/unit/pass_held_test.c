@@ -36,7 +36,7 @@ struct course {
 	struct asker askers[1 + N_MANY];
 	double all_ns, one_ns; /* what they have had when it was looked at last */
 	double ran_ns;
-	uint64_t since_ns;
+	uint64_t since_ns, waited_ns;
 };
 
 static struct school *start(void)
@@ -99,6 +99,7 @@ static void look(struct course *c)
 	c->one_ns = had_ns(c->askers[0].pupil);
 	c->ran_ns = world.ran_ns;
 	c->since_ns = world.now_ns;
+	c->waited_ns = c->school->h.sched->core.stats.turn_wait_ns;
 }
 
 /* Of what the backend has done since then. */
@@ -165,11 +166,12 @@ static void each_of_two_has_half_of_tokens_and_of_prompts(void **state)
 static void who_comes_sooner_pays_for_as_long_as_he_was_waited_for(void **state)
 {
 	struct course c;
-	double idle_ns, more_ns;
+	double idle_ns, more_ns, waited_ns;
 
 	(void)state;
 	course_start(&c, 400 * US);
 	go_and_look(&c, 500 * MS);
+	waited_ns = (double)(c.school->h.sched->core.stats.turn_wait_ns - c.waited_ns);
 	idle_ns = (double)(world.now_ns - c.since_ns) - (world.ran_ns - c.ran_ns);
 	more_ns = had_ns(c.askers[0].pupil) - c.one_ns - c.askers[0].n * OWN_NS;
 	print_message("the backend idled for %.0f ms, of which %.0f are his\n", idle_ns / MS,
@@ -177,6 +179,7 @@ static void who_comes_sooner_pays_for_as_long_as_he_was_waited_for(void **state)
 	assert_true(idle_ns > 100 * MS);
 	assert_true(more_ns <= idle_ns);
 	assert_true(more_ns >= 0.9 * idle_ns);
+	assert_true(waited_ns <= idle_ns && waited_ns >= 0.9 * more_ns);
 	school_free(c.school);
 }
 

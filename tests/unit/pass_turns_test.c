@@ -128,6 +128,61 @@ static void tokens_wait_for_a_segment_of_others_decode(void **state)
 	school_free(s);
 }
 
+/* A pass's longest segment beside who asks for a token at a time, or computes his layers. */
+static double longest_segment_ns(uint32_t segment_ms, bool holds, bool others)
+{
+	struct school *s = school_new(ROW_NS);
+	double ns;
+
+	world.n_places = PLACES;
+	s->program.holds = holds;
+	s->h.config.segment_ms = segment_ms;
+	school_start(s);
+	join(s, 1, 10000, 1);
+	if (others)
+		join(s, 2, 1, 2);
+	go(s, NULL, 0, 500 * MS);
+	world.longest_segment_ns = 0;
+	go(s, NULL, 0, 500 * MS);
+	ns = world.longest_segment_ns;
+	school_free(s);
+	return ns;
+}
+
+static void segments_are_as_long_as_the_key_says(void **state)
+{
+	static const uint32_t some_ms[] = {1, 5, 12};
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(some_ms) / sizeof(*some_ms); i++) {
+		double most_ns = some_ms[i] * MS;
+
+		assert_in_range(longest_segment_ns(some_ms[i], false, true), 0.5 * most_ns,
+				most_ns);
+		assert_in_range(longest_segment_ns(some_ms[i], true, false), most_ns, 2 * most_ns);
+	}
+	assert_true(longest_segment_ns(1, false, false) > 12 * MS);
+}
+
+/* What coppicectl status has of it. */
+static void who_cuts_in_is_counted(void **state)
+{
+	struct school *s = start();
+	const struct sched_status *stats = &s->h.sched->core.stats;
+	struct waiter w;
+
+	(void)state;
+	join(s, 1, 10000, 1);
+	go(s, NULL, 0, 500 * MS);
+	assert_int_equal(stats->passes_cut_in, 0);
+	w = waiter_of(join(s, 2, 0, 2));
+	go(s, &w, 1, 2000 * MS);
+	assert_in_range(stats->passes_cut_in, 30, w.n + 1);
+	assert_int_equal(stats->pass_segments, world.n_segments);
+	assert_int_equal(stats->pass_slot_waits, 0);
+	school_free(s);
+}
+
 /* Three whose passes take long, and one who asks for a token at a time. */
 static void tokens_wait_for_no_pass_of_three_other_programs(void **state)
 {
@@ -163,6 +218,7 @@ static void go_on_beside(uint32_t n_more)
 	print_message("beside %u others a token waits for %.1f ms, a pass takes %.1f\n", n_others,
 		      w.longest_ns / MS, world.longest_ns / MS);
 	assert_true(w.n > 30);
+	assert_true(s->h.sched->core.stats.pass_slot_waits >= w.n);
 	assert_true(w.longest_ns <= (1 + n_more) * world.longest_ns + SEGMENT_NS + OWN_NS + 1 * MS);
 	school_free(s);
 }
@@ -422,6 +478,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(tokens_wait_for_a_segment_of_anothers_prompt),
 		cmocka_unit_test(tokens_wait_for_a_segment_of_others_decode),
+		cmocka_unit_test(segments_are_as_long_as_the_key_says),
+		cmocka_unit_test(who_cuts_in_is_counted),
 		cmocka_unit_test(tokens_wait_for_no_pass_of_three_other_programs),
 		cmocka_unit_test(all_go_on_where_programs_are_more_than_go_at_once),
 		cmocka_unit_test(each_of_two_users_of_programs_has_half),

@@ -121,6 +121,7 @@ struct sched_user {
 	/* The first sequence of a program since his last tokens; 0: none was. seq/pace.h. */
 	uint64_t opened_ns;
 	double had_ns; /* of the backend's time */
+	uint64_t waited_ns; /* until then what was waited for any lane of his is in that */
 	double sessions_had_ns; /* each of his sessions at least */
 	/* token/company.c: what others have waited for him in vain; number of the last pass to
 	 * which he came */

@@ -21,6 +21,11 @@ struct sched_status {
 	uint64_t batches, decode_jobs, decode_sessions, prefill_jobs;
 	uint64_t steps_cut, cut_batches; /* decode steps that took too long, and their slices */
 	uint64_t passes, pass_rows, pass_ns; /* of programs' tokens, through all layers */
+	uint64_t pass_segments; /* what the backend had of them at a time */
+	uint64_t passes_cut_in; /* that began between two segments of another's */
+	uint64_t pass_slot_waits; /* segments at which one would have, had fewer been under way */
+	uint64_t passes_under_way;
+	uint64_t turn_waits, turn_wait_ns; /* for a user's next step, whose turn it was: his time */
 	uint64_t decode_kv_bytes_read, decode_kv_bytes_alone;
 	uint64_t windows_won, windows_lost, window_ns;
 	uint64_t n_input_waits; /* lanes whose step awaits a stream */

@@ -71,11 +71,17 @@ static void tokens_arrived(struct sched_lane *lane)
 void pace_end_wait(struct sched_core *core, struct sched_lane *lane)
 {
 	struct pace *pace = &lane->pace;
+	struct sched_user *user = lane->session->user;
 	uint64_t now_ns = core->deaf_since_ns ? core->deaf_since_ns : core->now_ns;
 	uint64_t end_ns = min_u64(now_ns, pace->awaited_until_ns);
+	uint64_t since_ns = max_u64(pace->awaited_ns, user->waited_ns);
 
-	if (pace->awaited_ns && pace->awaited_ns < end_ns)
-		turn_take(core, lane, (double)(end_ns - pace->awaited_ns));
+	if (pace->awaited_ns && since_ns < end_ns) {
+		turn_take(core, lane, (double)(end_ns - since_ns));
+		user->waited_ns = end_ns;
+		core->stats.turn_waits++;
+		core->stats.turn_wait_ns += end_ns - since_ns;
+	}
 	pace->awaited_ns = 0;
 }
 

@@ -105,5 +105,8 @@ static struct pass *find_shortest(struct passes *p)
 
 void pass_choose(struct passes *p)
 {
-	go_to(p, who_is_first(p) ? find_shortest(p) : find_first(p));
+	bool one_waits = who_is_first(p);
+
+	p->core->stats.pass_slot_waits += one_waits;
+	go_to(p, one_waits ? find_shortest(p) : find_first(p));
 }

@@ -176,6 +176,7 @@ static void submit(struct passes *p, const struct room *room)
 	p->now->gap_ns = follows ? p->begun_ns - p->last_ns : 0;
 	company_came(p);
 	p->core->stats.passes++;
+	p->core->stats.passes_cut_in += p->n_under_way > 1;
 	p->core->stats.pass_rows += p->now->n_rows;
 	p->now->n_foreseen = 0;
 	longer_use_learned(&p->now->job.model->longer);

@@ -18,9 +18,10 @@
 #include <errno.h>
 #include <math.h>
 
-#define SEGMENT_NS UINT64_C(2000000) /* others' layers wait for no more of a pass */
-#define CUT_IN_NS UINT64_C(5000000) /* nor do another program's tokens */
-#define HELD_NS UINT64_C(10000000) /* nor does whoever waits for the scheduler's thread */
+/* Of segment_ms: for no more of a pass others' layers wait, and who waits for the scheduler's
+ * thread. */
+#define LAYERS_PART 0.4
+#define HELD_PART 2.0
 #define LAYERS_NS UINT64_C(100000000) /* who computes layers does so still, after so long */
 #define SPARE_PART 0.1 /* of what all need: rows of who has not come, to keep a plan */
 
@@ -44,11 +45,13 @@ static bool anybody_computes_layers(const struct sched_core *core)
 /* 0: without an end. */
 static uint64_t segment_ns(const struct passes *p)
 {
+	double ns = p->core->config->segment_ms * 1e6;
+
 	if (anybody_computes_layers(p->core))
-		return SEGMENT_NS;
+		return (uint64_t)(LAYERS_PART * ns);
 	if (company_may_cut_in(p))
-		return CUT_IN_NS;
-	return p->core->ops->program->holds ? HELD_NS : 0;
+		return (uint64_t)ns;
+	return p->core->ops->program->holds ? (uint64_t)(HELD_PART * ns) : 0;
 }
 
 /* While nothing moves KV under a pass that is run at once, who is absent may have rows in it. */
@@ -144,6 +147,7 @@ bool segment_begin(struct passes *p)
 	if (r == 0) {
 		p->now->goes_on = true;
 		p->last_model = NULL;
+		p->core->stats.pass_segments++;
 		renew_leases(p);
 		segment_charge(p);
 	}
