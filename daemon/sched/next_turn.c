@@ -35,24 +35,29 @@ static uint64_t worth_until_ns(const struct sched *s, const struct sched_lane *l
 	return pace_is_known(lane) ? 0 : done_ns + longest_ns / NEWCOMERS_PART;
 }
 
-static bool any_counts(const struct sched_lane *lane, const struct sched_lane *next)
+static bool any_counts(const struct sched *s, const struct sched_lane *lane,
+		       const struct sched_lane *next)
 {
+	(void)s;
 	(void)lane;
 	(void)next;
 	return true;
 }
 
-/* Of the same program company.c says who is waited for. */
-static bool other_tokens_count(const struct sched_lane *lane, const struct sched_lane *next)
+/* Of the same program company.c says who is waited for. Who could not cut in would wait, too. */
+static bool other_tokens_count(const struct sched *s, const struct sched_lane *lane,
+			       const struct sched_lane *next)
 {
 	return lane->step.kind == STEP_TOKENS && lane->decode.pass_ns &&
-	       lane->decode.pass_of != next->step.model;
+	       lane->decode.pass_of != next->step.model &&
+	       pass_may_cut_in(&s->passes, lane->decode.pass_of);
 }
 
 /* Until when another user's step may come, whose turn it would be before the lane's: he has just
  * had the last one's result. */
 static uint64_t expected_until_ns(struct sched *s, const struct sched_lane *next,
-				  bool (*counts)(const struct sched_lane *lane,
+				  bool (*counts)(const struct sched *s,
+						 const struct sched_lane *lane,
 						 const struct sched_lane *next))
 {
 	struct sched_lane *lane;
@@ -64,7 +69,7 @@ static uint64_t expected_until_ns(struct sched *s, const struct sched_lane *next
 		if (lane->pace.awaited_ns && lane->pace.awaited_until_ns <= s->core.now_ns)
 			pace_end_wait(&s->core, lane);
 		if (lane->session->user == next->session->user || lane->broken || !latest_ns ||
-		    !turn_is_before(&s->core, lane, next) || !counts(lane, next))
+		    !turn_is_before(&s->core, lane, next) || !counts(s, lane, next))
 			continue;
 		begin_wait(s, lane, latest_ns);
 		until_ns = latest_ns > until_ns ? latest_ns : until_ns;
@@ -85,11 +90,19 @@ bool turn_is_awaited(struct sched *s)
 	return s->core.now_ns < s->awaited_ns;
 }
 
+/* Whose the next segment is, or the next pass. */
+static struct sched_lane *next_of_passes(const struct sched *s)
+{
+	enum step_state state = s->passes.n_under_way > 0 ? STEP_IN_PASS : STEP_AWAITING_PASS;
+	struct sched_lane *lane = pass_who_cuts_in(&s->passes);
+
+	return lane ? lane : turn_first(&s->core, state, NULL);
+}
+
 /* Else who asks for a token at a time would have one in each segment, however little that is. */
 bool turn_is_awaited_by_pass(struct sched *s)
 {
-	enum step_state state = s->passes.n_under_way > 0 ? STEP_IN_PASS : STEP_AWAITING_PASS;
-	const struct sched_lane *next = turn_first(&s->core, state, NULL);
+	const struct sched_lane *next = next_of_passes(s);
 
 	s->awaited_ns = next ? expected_until_ns(s, next, other_tokens_count) : 0;
 	return s->core.now_ns < s->awaited_ns;
@@ -118,11 +131,8 @@ bool turn_is_prefills(struct sched *s)
 /* Layers and passes in turns, unless one of two users has had less. */
 bool turn_is_passes(const struct sched *s)
 {
-	enum step_state state = s->passes.n_under_way > 0 ? STEP_IN_PASS : STEP_AWAITING_PASS;
-	const struct sched_lane *pass = pass_who_cuts_in(&s->passes), *layer;
+	const struct sched_lane *pass = next_of_passes(s), *layer;
 
-	if (!pass)
-		pass = turn_first(&s->core, state, NULL);
 	layer = turn_first(&s->core, STEP_WAITING_TURN, turn_first(&s->core, STEP_RUNNABLE, NULL));
 	if (!pass || !layer || pass->session->user == layer->session->user)
 		return s->pass_turn;

@@ -21,6 +21,7 @@
 #define OWN_NS (SHORT_NS + ROW_NS) /* a pass of one token */
 #define PAUSE_NS UINT64_C(40000000)
 #define LOOK_NS UINT64_C(100000)
+#define LAG_NS UINT64_C(6000000) /* more than a segment */
 #define FAIR 0.45
 #define N_MEET 30u
 #define N_PROMPT 100u
@@ -380,6 +381,93 @@ static void a_pass_that_is_aside_keeps_its_claims(void **state)
 	school_free(s);
 }
 
+/* A pass is under way, and the backend has nothing of it. */
+static bool is_held_up(const struct school *s)
+{
+	return s->h.sched->passes.n_under_way > 0 && !s->h.sched->passes.in_flight;
+}
+
+/* Until a pass waits for user 2, who has asked for a token at a time for long. */
+static void go_till_user_2_is_awaited(struct school *s)
+{
+	go_on(s, NULL, 0, 300 * MS);
+	for (uint32_t i = 0; !is_held_up(s); i++) {
+		assert_true(i < 100000);
+		go_on(s, NULL, 0, 1);
+	}
+}
+
+/* He has had less than who is away, and another program's pass is under way. */
+static void who_cuts_in_does_not_wait_for_who_is_away(void **state)
+{
+	struct school *s = start();
+	struct pupil *third;
+	uint32_t n_before;
+
+	(void)state;
+	join(s, 1, 10000, 1);
+	join(s, 2, 1, 2);
+	third = join(s, 3, 0, 3);
+	go_till_user_2_is_awaited(s);
+	n_before = world.n_passes;
+	ask(third, 1);
+	sched_round(s->h.sched);
+	assert_false(is_held_up(s));
+	assert_int_equal(world.n_passes, n_before + 1);
+	school_free(s);
+}
+
+/* For long; w comes again soon each time, and now and then, while he is away, somebody of whom
+ * nobody has heard for a while asks for a prompt. */
+static void nobody_is_awaited_beside(struct school *s, uint32_t n_passes, struct waiter *w,
+				     struct pupil *other)
+{
+	const struct passes *p = &s->h.sched->passes;
+	uint64_t asks_ns = world.now_ns;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < 40000; i++) {
+		go_on(s, w, 1, LOOK_NS);
+		if (w->asks_ns && has(other) && world.now_ns > asks_ns) {
+			ask(other, N_PROMPT);
+			asks_ns = world.now_ns + 10 * PAUSE_NS;
+		}
+		n += p->n_under_way == n_passes && w->asks_ns;
+		assert_false(p->n_under_way == n_passes && is_held_up(s));
+	}
+	assert_true(n > 100);
+	school_free(s);
+}
+
+/* Who comes then cuts in nowhere. */
+static void nobody_is_awaited_where_as_many_passes_are_under_way_as_may_be(void **state)
+{
+	struct school *s = start();
+	struct waiter w;
+
+	(void)state;
+	s->h.config.batch_window_max_us = 3 * LAG_NS / US;
+	for (uint32_t user = 1; user < BACKEND_PROGRAMS_AT_ONCE; user++)
+		join(s, user, 10000, user);
+	w = waiter_of(join(s, 5, 0, 5));
+	w.pause_ns = LAG_NS;
+	nobody_is_awaited_beside(s, BACKEND_PROGRAMS_AT_ONCE, &w, join(s, 6, 0, 6));
+}
+
+/* He waits for its end, too. */
+static void nobody_is_awaited_whose_programs_pass_is_under_way(void **state)
+{
+	struct school *s = start();
+	struct waiter w;
+
+	(void)state;
+	s->h.config.batch_window_max_us = 3 * LAG_NS / US;
+	join(s, 1, 10000, 1);
+	w = waiter_of(join(s, 2, 0, 2));
+	w.pause_ns = LAG_NS;
+	nobody_is_awaited_beside(s, 2, &w, join(s, 3, 0, 2));
+}
+
 /* He would only wait for himself: his passes go one after the other. */
 static void a_users_other_program_does_not_cut_in(void **state)
 {
@@ -486,6 +574,9 @@ int main(void)
 		cmocka_unit_test(who_met_in_a_pass_that_was_cut_into_meet_again),
 		cmocka_unit_test(a_pass_that_cuts_in_twice_has_no_gap_between),
 		cmocka_unit_test(a_pass_that_is_aside_keeps_its_claims),
+		cmocka_unit_test(who_cuts_in_does_not_wait_for_who_is_away),
+		cmocka_unit_test(nobody_is_awaited_where_as_many_passes_are_under_way_as_may_be),
+		cmocka_unit_test(nobody_is_awaited_whose_programs_pass_is_under_way),
 		cmocka_unit_test(a_users_other_program_does_not_cut_in),
 		cmocka_unit_test(a_backend_that_fails_fails_all_passes),
 		cmocka_unit_test(a_pass_that_fails_fails_no_other),

@@ -40,9 +40,19 @@ static struct sched_lane *who_is_first(const struct passes *p)
 	return first;
 }
 
+static bool is_full(const struct passes *p)
+{
+	return p->n_under_way == BACKEND_PROGRAMS_AT_ONCE;
+}
+
 struct sched_lane *pass_who_cuts_in(const struct passes *p)
 {
-	return p->n_under_way < BACKEND_PROGRAMS_AT_ONCE ? who_is_first(p) : NULL;
+	return is_full(p) ? NULL : who_is_first(p);
+}
+
+bool pass_may_cut_in(const struct passes *p, const struct sched_model *model)
+{
+	return !is_full(p) && !is_under_way(p, model);
 }
 
 /* What was foreseen is not of this one. */

@@ -7,6 +7,8 @@
 /* Between two segments: who has had less than all who are in a pass, and wants tokens of a program
  * that has none under way. NULL: nobody has, or there are as many passes as there may be. */
 struct sched_lane *pass_who_cuts_in(const struct passes *p);
+/* Is there room for a pass of the model beside those under way, none of which is its? */
+bool pass_may_cut_in(const struct passes *p, const struct sched_model *model);
 /* Another one is about to begin; with pass_take_back, or its end, this one is there again. */
 void pass_put_aside(struct passes *p);
 /* None is under way now: the last one put aside is, if there is one. */
