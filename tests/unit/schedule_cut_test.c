@@ -281,6 +281,35 @@ static void test_strips_with_a_short_rest_are_evened_out(void **state)
 	cut_done(&c);
 }
 
+/* Of those that decode: none is a rest, which would leave the others as long as with one less. */
+static void assert_no_rest(uint32_t before, uint32_t n_new)
+{
+	const struct device_work_tile *work_tiles;
+	uint32_t least = UINT32_MAX, most = 0;
+	struct cut c;
+
+	cut_init_beside(&c, before, n_new);
+	work_tiles = c.schedule.arrays[SCHEDULE_WORK_TILES].at;
+	for (uint32_t t = 0; t < c.schedule.n[SCHEDULE_WORK_TILES]; t++) {
+		if (work_tiles[t].row >= c.experiment.list.n_rows - n_new)
+			continue;
+		least = min_u32(least, work_tiles[t].n_kv_tiles);
+		most = max_u32(most, work_tiles[t].n_kv_tiles);
+	}
+	assert_in_range(most, least, 2 * least);
+	cut_done(&c);
+}
+
+static void test_no_part_is_a_rest_beside_a_prompt(void **state)
+{
+	static const uint32_t befores[] = {4096, 12288, 20480, 28672}, rows[] = {64, 96, 120, 128};
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(befores) / sizeof(befores[0]); i++)
+		for (uint32_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++)
+			assert_no_rest(befores[i], rows[k]);
+}
+
 /* Which partial each row of a work tile goes to; DEVICE_NONE: it goes to the output. Of a row's
  * partials each is made once, and a row without any is made once too. */
 static void expect_each_dest_once(const struct schedule *p)
@@ -385,6 +414,7 @@ int main(void)
 		cmocka_unit_test(test_each_partial_is_made_once_and_by_its_row),
 		cmocka_unit_test(test_short_work_tiles_have_whole_turns),
 		cmocka_unit_test(test_strips_of_a_prompt_beside_others_are_in_step),
+		cmocka_unit_test(test_no_part_is_a_rest_beside_a_prompt),
 		cmocka_unit_test(test_strips_with_a_short_rest_are_evened_out),
 		cmocka_unit_test(test_warps_walk_runs_of_wide_tiles_to_the_end),
 	};

@@ -288,6 +288,20 @@ static int try_both(struct make *m, uint32_t tokens, struct schedule_expect *ino
 	return r;
 }
 
+/* Beside a prompt a rest is a multiprocessor's only work, and all wait for the parts before it.
+ * Nothing is chosen by this: strips of fewer rows would seem better, which read more than a
+ * multiprocessor gets. */
+static void spread_rests(struct make *m, double limit_ns)
+{
+	struct schedule_expect *e = &m->p->expect;
+	uint32_t tokens = e->work_tile_tokens;
+
+	m->no_rests = true;
+	*e = expect_of(m, limit_ns);
+	e->work_tile_tokens = tokens;
+	e->even = m->even;
+}
+
 int strips_choose(struct make *m, double *ret_limit_ns)
 {
 	struct schedule_expect best = {0};
@@ -309,7 +323,10 @@ int strips_choose(struct make *m, double *ret_limit_ns)
 		if (i == 0 || tokens < most_rows)
 			r = try_both(m, tokens, &best, ret_limit_ns);
 	}
-	m->p->expect = best;
 	m->even = best.even;
-	return r ? r : strips_make(m, best.work_tile_tokens);
+	m->p->expect = best;
+	r = r ? r : strips_make(m, best.work_tile_tokens);
+	if (!r && m->again)
+		spread_rests(m, *ret_limit_ns);
+	return r;
 }

@@ -6,6 +6,7 @@
 #include "schedule_load.h"
 
 #define LEAST_CUT 1.15 /* of the limit, that a strip takes before it is cut */
+#define REST_STEPS 5u
 
 double strip_fixed_cost(const struct make *m, const struct strip *strip)
 {
@@ -79,6 +80,25 @@ double strip_cost(const struct make *m, const struct strip *strip)
 	return strip_fixed_cost(m, strip) + load_ns(m, &load);
 }
 
+/* As many parts, all alike, where the last would be a rest for which the others are as long as with
+ * one part less: all wait for these. */
+static void spread_rest(const struct make *m, const struct strip *strip, struct parts *inout)
+{
+	double least = inout->all_ns / inout->n, most = inout->each_ns;
+
+	for (uint32_t i = 0; i < REST_STEPS; i++) {
+		struct parts parts = {.each_ns = i == 0 ? least : (least + most) / 2};
+
+		parts.n = cut_runs(m, strip, parts.each_ns, &parts.all_ns);
+		if (parts.n > inout->n) {
+			least = parts.each_ns;
+			continue;
+		}
+		*inout = parts;
+		most = parts.each_ns;
+	}
+}
+
 struct parts strip_parts(const struct make *m, struct strip *strip, double limit_ns)
 {
 	double fixed = strip_fixed_cost(m, strip), n = strip->cost / limit_ns;
@@ -90,6 +110,8 @@ struct parts strip_parts(const struct make *m, struct strip *strip, double limit
 	if (asked != strip->asked) {
 		parts.each_ns /= asked;
 		parts.n = cut_runs(m, strip, parts.each_ns, &parts.all_ns);
+		if (m->no_rests && parts.n > asked)
+			spread_rest(m, strip, &parts);
 		strip->parts = parts;
 		strip->asked = asked;
 	}

@@ -119,6 +119,7 @@ struct make {
 	bool wide; /* wide tiles can be computed */
 	bool again; /* KV is read again by strips that are not in step */
 	bool even; /* strips of an item have as many rows each; else the last has the rest */
+	bool no_rests; /* a strip's parts are alike, where else the last would be a rest */
 	uint32_t block_tokens; /* rows of the schedule in a row block, at most */
 	double read_ns, kv_tile_ns, wide_tile_ns; /* of a KV block; of a KV block and block */
 	double row_ns, part_ns; /* of a row */
