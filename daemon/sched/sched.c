@@ -69,11 +69,16 @@ static bool finish(struct sched *s)
 
 /* ---- take ----------------------------------------------------------------------------------- */
 
+/* Who was not heard of while the backend held this thread may have come long since, with all that
+ * is behind an entry of his that may be long: else another segment would come before it. */
 static bool take(struct sched *s)
 {
 	bool any = input_wait_is_due(&s->input_wait) && input_wait_look(&s->input_wait);
 
-	return lanes_serve(&s->lanes) || any;
+	any |= lanes_serve(&s->lanes);
+	if (s->core.deaf_since_ns && s->lanes.some_left)
+		any |= lanes_serve(&s->lanes);
+	return any;
 }
 
 /* ---- serve ---------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@ struct asker {
 	uint64_t lag_ns;
 	uint64_t asks_ns; /* 0: he has asked */
 	uint32_t n;
+	bool trims; /* its sequence, each time before */
 };
 
 /* The first is user 1, the others user 2. */
@@ -71,6 +72,9 @@ static void ask_again(struct asker *a, uint64_t had_ns, uint64_t heard_ns)
 	if (a->asks_ns == 0 || a->asks_ns > heard_ns)
 		return;
 	a->asks_ns = 0;
+	if (a->trims)
+		client_submit(&a->pupil->c,
+			      (struct abi_entry){.kind = ABI_TRIM, .seq = a->pupil->seq}, NULL, 0);
 	ask(a->pupil, 1);
 }
 
@@ -137,6 +141,19 @@ static void who_asks_for_a_token_at_a_time_has_half(void **state)
 		assert_true(share_of_one(&c) <= 1 - FAIR);
 		school_free(c.school);
 	}
+}
+
+/* A round serves one entry of a lane that may be long: what is behind it has come as well. */
+static void who_trims_before_each_token_has_half(void **state)
+{
+	struct course c;
+
+	(void)state;
+	course_start(&c, 60 * US);
+	c.askers[0].trims = true;
+	go_and_look(&c, 500 * MS);
+	assert_true(share_of_one(&c) >= FAIR);
+	school_free(c.school);
 }
 
 /* The same beside prompts, and of prompts. */
@@ -214,6 +231,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_asks_for_a_token_at_a_time_has_half),
+		cmocka_unit_test(who_trims_before_each_token_has_half),
 		cmocka_unit_test(each_of_two_has_half_of_tokens_and_of_prompts),
 		cmocka_unit_test(who_comes_sooner_pays_for_as_long_as_he_was_waited_for),
 		cmocka_unit_test(who_was_slow_once_is_waited_for_again),

@@ -244,8 +244,10 @@ static bool serve_lane(struct lanes *l, struct sched_lane *lane)
 		if (lane->state != STEP_FREE)
 			break;
 		n++;
-		if (is_long(&entry))
+		if (is_long(&entry)) {
+			l->some_left |= lane->accepted < submitted;
 			break;
+		}
 	} while (n < ENTRIES_A_TURN && lane->accepted < submitted);
 	if (l->several_users && n > 0)
 		note_entries(l, lane->session->user, n);
@@ -305,6 +307,7 @@ static bool serve_in_turns(struct lanes *l)
 bool lanes_serve(struct lanes *l)
 {
 	l->several_users = users_are_several(l->core);
+	l->some_left = false;
 	return l->several_users ? serve_in_turns(l) : serve_from(l, 0, l->n);
 }
 

@@ -27,6 +27,7 @@ struct lanes {
 	uint64_t n_rounds;
 	bool several_users; /* in this round, of which the rest is, if there are */
 	bool some_had_enough;
+	bool some_left; /* in this round a lane has more, behind an entry that may be long */
 	uint64_t last_serial;
 };
 
