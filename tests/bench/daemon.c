@@ -20,11 +20,14 @@
 
 void bench_pin(int core)
 {
+	static cpu_set_t given; /* before the first is pinned */
 	cpu_set_t cores;
 
+	if (CPU_COUNT(&given) == 0 && sched_getaffinity(0, sizeof(given), &given) < 0)
+		err(1, "sched_getaffinity");
 	CPU_ZERO(&cores);
-	for (int i = 0; i < CPU_SETSIZE; i++) {
-		if (core < 0 || i == core)
+	for (int i = 0, nth = 0; i < CPU_SETSIZE; i++) {
+		if (CPU_ISSET(i, &given) && (core < 0 || nth++ == core))
 			CPU_SET(i, &cores);
 	}
 	if (sched_setaffinity(0, sizeof(cores), &cores) < 0)

@@ -20,7 +20,8 @@ void bench_daemon_stop(struct bench_daemon *d);
  * fails. */
 json_t *bench_daemon_ask(const struct bench_daemon *d, const char *verb);
 
-/* Pins the calling thread to a core; -1: anywhere. */
+/* Pins the calling thread to one of the cores that the program was given, from 0; -1: to them all.
+ * The program's first call comes before it has other threads. */
 void bench_pin(int core);
 /* A program of this build: from COPPICE_BIN_DIR at run time, else where it was built. */
 void bench_program(const char *folder, const char *name, char *ret_path, size_t bytes);
