@@ -104,8 +104,8 @@ bool turn_is_awaited_by_pass(struct sched *s)
 {
 	const struct sched_lane *next = next_of_passes(s);
 
-	s->awaited_ns = next ? expected_until_ns(s, next, other_tokens_count) : 0;
-	return s->core.now_ns < s->awaited_ns;
+	s->awaited_by_pass_ns = next ? expected_until_ns(s, next, other_tokens_count) : 0;
+	return s->core.now_ns < s->awaited_by_pass_ns;
 }
 
 /* A user's decode goes first, but never twice in a row while his prefill waits: each delays the

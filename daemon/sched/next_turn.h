@@ -7,7 +7,8 @@
 /* Is another user's step about to come whose turn it would be? Until s->awaited_ns, which this
  * sets; the wait is charged to that user. */
 bool turn_is_awaited(struct sched *s);
-/* The same of another program's tokens, before the next segment of a pass or the next pass. */
+/* The same of another program's tokens, before the next segment of a pass or the next pass; until
+ * s->awaited_by_pass_ns. */
 bool turn_is_awaited_by_pass(struct sched *s);
 /* Does a slice of a long step go before decode? */
 bool turn_is_prefills(struct sched *s);

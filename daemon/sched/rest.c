@@ -36,18 +36,22 @@ static bool has_spun_enough(struct sched *s)
 	return s->core.now_ns - s->active_ns >= s->spin_ns;
 }
 
-static uint64_t awaited_until_ns(const struct sched *s)
+static uint64_t if_to_come_ns(const struct sched *s, uint64_t ns)
 {
-	return s->awaited_ns > s->core.now_ns ? s->awaited_ns : UINT64_MAX;
+	return ns > s->core.now_ns ? ns : UINT64_MAX;
 }
 
-static uint64_t next_deadline_ns(const struct sched *s)
+uint64_t rest_until_ns(const struct sched *s)
 {
 	const uint64_t deadlines[] = {
-		s->core.next_tick_ns,		waits_deadline_ns(&s->waits),
-		window_deadline_ns(&s->window), input_wait_deadline_ns(&s->input_wait),
-		sched_tiers_deadline_ns(s),	awaited_until_ns(s),
+		s->core.next_tick_ns,
+		waits_deadline_ns(&s->waits),
+		window_deadline_ns(&s->window),
+		input_wait_deadline_ns(&s->input_wait),
+		sched_tiers_deadline_ns(s),
 		passes_deadline_ns(&s->passes),
+		if_to_come_ns(s, s->awaited_ns),
+		if_to_come_ns(s, s->awaited_by_pass_ns),
 	};
 	uint64_t first = UINT64_MAX;
 
@@ -72,7 +76,7 @@ static void sleep_until_bell(struct sched *s)
 	ring_fall_asleep(s->board);
 	if (!lanes_waiting(&s->lanes) && !requests_any(&s->core.requests) &&
 	    !atomic_load(&s->stopping))
-		doorbell_wait(&s->doorbell, until_ns(s, next_deadline_ns(s)));
+		doorbell_wait(&s->doorbell, until_ns(s, rest_until_ns(s)));
 	ring_wake_up(s->board);
 }
 

@@ -6,5 +6,7 @@
 
 /* Pauses for a moment, or sleeps until a bell or the next deadline. */
 void rest(struct sched *s);
+/* That deadline; UINT64_MAX: there is none. */
+uint64_t rest_until_ns(const struct sched *s);
 
 #endif

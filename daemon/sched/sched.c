@@ -177,12 +177,10 @@ static bool there_are_tokens(const struct sched *s)
 /* While a pass waits for another user's token. */
 static bool begin_meanwhile(struct sched *s)
 {
-	uint64_t until_ns = s->awaited_ns;
+	bool any = begin_batch(s);
 
-	if (begin_batch(s))
-		return true;
-	s->awaited_ns = until_ns;
-	return false;
+	s->pass_turn |= any;
+	return any;
 }
 
 /* Segments of programs' tokens, and layers that sessions compute, go in turns. */

@@ -41,8 +41,8 @@ struct sched {
 
 	bool prefill_turn; /* the last batch was decode */
 	bool pass_turn; /* what began last was a batch, and no pass */
-	/* until then the backend waits for a user whose turn it is; 0: for none */
-	uint64_t awaited_ns;
+	/* until then batches wait for a user whose turn it is, and passes do; 0: for none */
+	uint64_t awaited_ns, awaited_by_pass_ns;
 	uint64_t active_ns; /* when there last was something to do */
 	uint64_t spin_ns, spin_look_ns; /* how long to spin; when to decide anew */
 	struct abi_board *board; /* borrowed; this thread writes its words */
