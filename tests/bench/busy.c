@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define CHUNK 256u
+#define CHUNK BUSY_ROWS_MAX
 #define AHEAD_MAX 64u
 #define REST_US 100
 
@@ -20,9 +20,15 @@ struct busy_session {
 	struct coppice_lane *lane;
 	struct coppice_seq *seq;
 	uint16_t *arena; /* q, k, v, o of CHUNK rows each */
-	uint64_t tickets[AHEAD_MAX]; /* of the steps of tokens [n_done, n_asked), round about */
+	uint64_t tickets[AHEAD_MAX]; /* of steps [n_done, n_asked), round about */
 	uint64_t n_done, n_asked;
 };
+
+/* Of a session, but for what it has decoded since. */
+static uint32_t path_tokens(const struct busy *b)
+{
+	return (b->n_tokens + CHUNK - 2) / CHUNK * CHUNK;
+}
 
 /* Returns r. */
 static int tell(int r, const struct busy_session *s)
@@ -37,7 +43,8 @@ static size_t row_elements(const struct busy *b)
 	return (size_t)b->dim * (b->q_heads > b->kv_heads ? b->q_heads : b->kv_heads);
 }
 
-static int ask(const struct busy *b, struct busy_session *s, uint32_t n, uint64_t *ret_ticket)
+static int ask(const struct busy *b, struct busy_session *s, uint32_t n, bool append_only,
+	       uint64_t *ret_ticket)
 {
 	size_t part = CHUNK * row_elements(b);
 	struct coppice_step_seq rows = {.seq = s->seq,
@@ -46,7 +53,7 @@ static int ask(const struct busy *b, struct busy_session *s, uint32_t n, uint64_
 					.k = s->arena + part,
 					.v = s->arena + 2 * part,
 					.o = s->arena + 3 * part};
-	struct coppice_step step = {.seqs = &rows, .n_seqs = 1, .append_only = n > 1};
+	struct coppice_step step = {.seqs = &rows, .n_seqs = 1, .append_only = append_only};
 	static const uint32_t ids[CHUNK];
 	int r = coppice_seq_extend(s->seq, ids, n, NULL);
 
@@ -58,8 +65,8 @@ static int path_make(const struct busy *b, struct busy_session *s)
 	uint64_t ticket = 0;
 	int r = 0;
 
-	for (uint32_t at = 1; at < b->n_tokens && !r; at += CHUNK) {
-		r = ask(b, s, CHUNK, &ticket);
+	for (uint32_t at = 0; at < path_tokens(b) && !r; at += CHUNK) {
+		r = ask(b, s, CHUNK, true, &ticket);
 		if (r == 0)
 			r = coppice_wait(s->lane, ticket, COPPICE_FOREVER);
 	}
@@ -101,6 +108,16 @@ static int session_start(const struct busy *b, struct busy_session *s, const cha
 	return r ? r : path_make(b, s);
 }
 
+/* From time to time behind the path again: else it would grow until the pool is full. */
+static int ask_more(const struct busy *b, struct busy_session *s)
+{
+	int r = 0;
+
+	if (s->n_asked % (CHUNK / b->rows) == 0)
+		r = coppice_seq_trim(s->seq, path_tokens(b), NULL);
+	return r ? r : ask(b, s, b->rows, false, &s->tickets[s->n_asked % AHEAD_MAX]);
+}
+
 /* Takes what has been done, asks for as much more. */
 static int session_go_on(const struct busy *b, struct busy_session *s, bool *ret_moved)
 {
@@ -115,7 +132,7 @@ static int session_go_on(const struct busy *b, struct busy_session *s, bool *ret
 			s->n_done++;
 	}
 	for (r = r == -EAGAIN ? 0 : r; r == 0 && s->n_asked - s->n_done < b->ahead; s->n_asked++) {
-		r = ask(b, s, 1, &s->tickets[s->n_asked % AHEAD_MAX]);
+		r = ask_more(b, s);
 		*ret_moved = true;
 	}
 	return r;

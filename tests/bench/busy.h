@@ -11,11 +11,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define BUSY_ROWS_MAX 256u
+
 struct busy {
 	uint32_t n_sessions;
 	uint32_t n_tokens; /* of each path */
 	uint32_t q_heads, kv_heads, dim; /* of a model of one layer, bf16 */
-	uint32_t ahead; /* tokens that a session has waiting, 1 to 64 */
+	uint32_t rows; /* of a step, 1 to BUSY_ROWS_MAX */
+	uint32_t ahead; /* steps that a session has waiting, 1 to 64 */
 };
 
 /* A byte to said once all paths are there; then they decode for as long as the parent lives.

@@ -38,6 +38,7 @@ static struct {
 		      .q_heads = 32,
 		      .kv_heads = 8,
 		      .dim = 128,
+		      .rows = 1,
 		      .ahead = 8},
 	     .lanes = 2048,
 	     .seconds = 3,
