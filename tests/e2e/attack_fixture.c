@@ -10,6 +10,7 @@
  */
 #include "attack_fixture.h"
 
+#include "attack_before.h"
 #include "attack_tokens.h"
 #include "attack_watch.h"
 #include "honest.h"
@@ -33,15 +34,8 @@
 #define WINDOWS (TIMES_ARE_TOLD ? 7u : 3u)
 #define STEPS_AN_ANSWER 8
 #define TRIES 12 /* a machine that is busy with others is so for a while */
-#define SETTLE_TRIES 2000 /* of 5 ms */
 #define STEP_NS (TIMES_ARE_TOLD ? UINT64_C(50000000) : UINT64_C(2000000000))
 #define CONTROL_NS (TIMES_ARE_TOLD ? UINT64_C(200000000) : UINT64_C(2000000000))
-#define MIB (UINT64_C(1) << 20)
-/* What the C library keeps of what has been freed, and the rest of what an attacker may have. */
-#define SLACK_BYTES (32 * MIB)
-#define HONEST_PAGES 32
-#define TOKENS_PAGES 128 /* of who has the daemon compute tokens */
-#define TOKENS_PROMPT_BYTES 4096
 #define NEIGHBOURS_MAX 4u
 #define PATH_TOKENS 8192u
 #define PATH_TOKEN_BYTES UINT64_C(2048)
@@ -49,10 +43,8 @@
 #define WATCHDOG_US "300000" /* where it is watched: fed every 100 ms */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MEMORY_IS_TOLD false /* what is freed is kept for a while */
 #define TIMES_ARE_TOLD false
 #else
-#define MEMORY_IS_TOLD true
 #define TIMES_ARE_TOLD true
 #endif
 
@@ -74,8 +66,7 @@ struct attack_fixture {
 	bool has_tokens;
 	struct client watch; /* root's */
 	struct neighbour neighbours[NEIGHBOURS_MAX]; /* by the first that have been measured */
-	unsigned n_fds;
-	uint64_t n_bytes;
+	struct before before;
 	char tier[96]; /* the flag */
 };
 
@@ -257,23 +248,30 @@ static void others_start(struct attack_fixture *a, const struct attack *attack,
 	assert_true(is_on(a, attack));
 }
 
-static void others_end(struct attack_fixture *a, const struct attack *attack,
-		       struct other others[ATTACKERS_MAX])
+/* What keys allow, of all attackers. */
+static uint64_t bytes_allowed(const struct attack *attack)
 {
 	uint32_t prompt_mib = attack->prompt_mib ? attack->prompt_mib : ATTACK_PROMPT_MIB;
 	uint64_t path_bytes = (attack_path_tokens() - PATH_TOKENS) * PATH_TOKEN_BYTES;
 
-	if (attack->beside)
-		attack->beside(a->h, &a->watch);
-	if (MEMORY_IS_TOLD)
-		assert_true(process_bytes(a->h->pid) <
-			    a->n_bytes + n_users_of(attack) * path_bytes + 2 * prompt_mib * MIB +
-				    6 * 64 * MIB + SLACK_BYTES);
-	for (unsigned i = 0; i < n_users_of(attack); i++)
-		other_kill(&others[i]);
+	return n_users_of(attack) * path_bytes + 2 * prompt_mib * MIB + 6 * 64 * MIB + SLACK_BYTES;
 }
 
-static struct figures measure_beside(struct attack_fixture *a, const struct attack *attack)
+static void others_end(struct attack_fixture *a, const struct attack *attack,
+		       struct other others[ATTACKERS_MAX])
+{
+	uint64_t bytes;
+
+	if (attack->beside)
+		attack->beside(a->h, &a->watch);
+	bytes = process_bytes(a->h->pid);
+	for (unsigned i = 0; i < n_users_of(attack); i++)
+		other_kill(&others[i]);
+	if (MEMORY_IS_TOLD)
+		assert_true(bytes < a->before.n_bytes + bytes_allowed(attack));
+}
+
+static struct figures measure_once(struct attack_fixture *a, const struct attack *attack)
 {
 	struct other others[ATTACKERS_MAX];
 	struct figures f;
@@ -285,50 +283,16 @@ static struct figures measure_beside(struct attack_fixture *a, const struct atta
 	return f;
 }
 
-/* ---- what is left ---- */
-
-static const Coppice__StatusReply *status_of(struct client *c)
+/* Until a round leaves what it has found. */
+static struct figures measure_beside(struct attack_fixture *a, const struct attack *attack)
 {
-	Coppice__Status status = COPPICE__STATUS__INIT;
+	struct figures f = measure_once(a, attack);
 
-	return client_verb(c, status, &status)->status;
-}
-
-/* The honest client's two sessions and this one, and that of who has tokens computed. */
-static bool is_as_before(struct attack_fixture *a)
-{
-	Coppice__Evict evict = COPPICE__EVICT__INIT;
-	const Coppice__StatusReply *now;
-	unsigned n = a->has_tokens ? 1 : 0;
-
-	assert_int_equal(client_verb(&a->watch, evict, &evict)->code, 0);
-	now = status_of(&a->watch);
-	return now->n_sessions == 3 + n && now->n_seqs <= 1 + n &&
-	       now->n_pages <= HONEST_PAGES + n * TOKENS_PAGES &&
-	       now->prompt_bytes <= sizeof(uint32_t) + n * TOKENS_PROMPT_BYTES &&
-	       now->n_pins == 0 && now->device_arena_bytes == 0 &&
-	       now->tier_journal_bytes <= now->tier_journal_max &&
-	       process_descriptors(a->h->pid) == a->n_fds &&
-	       (!MEMORY_IS_TOLD || process_bytes(a->h->pid) <= a->n_bytes + SLACK_BYTES);
-}
-
-static void assert_as_before(struct attack_fixture *a)
-{
-	const Coppice__StatusReply *now;
-
-	for (int i = 0; i < SETTLE_TRIES && !is_as_before(a); i++)
-		sleep_ms(5);
-	if (is_as_before(a))
-		return;
-	now = status_of(&a->watch);
-	fail_msg("%llu sessions, %llu sequences, %llu pages, %llu bytes of prompts, %llu pins, "
-		 "%llu bytes of device arenas, %u of %u descriptors, %llu of %llu MiB are left",
-		 (unsigned long long)now->n_sessions, (unsigned long long)now->n_seqs,
-		 (unsigned long long)now->n_pages, (unsigned long long)now->prompt_bytes,
-		 (unsigned long long)now->n_pins, (unsigned long long)now->device_arena_bytes,
-		 process_descriptors(a->h->pid), a->n_fds,
-		 (unsigned long long)(process_bytes(a->h->pid) / MIB),
-		 (unsigned long long)(a->n_bytes / MIB));
+	for (int i = 1; !before_is_again(&a->before); i++) {
+		assert_true(i < ATTACK_ROUNDS);
+		f = measure_once(a, attack);
+	}
+	return f;
 }
 
 /* ---- attacks ---- */
@@ -360,11 +324,9 @@ static void withstand(struct attack_fixture *a, const struct attack *neighbour,
 	/* What is near a neighbour of no time at all is near any. */
 	int more_near = are_near(f, beside);
 
-	assert_as_before(a);
 	for (int i = 1; TIMES_ARE_TOLD && i < TRIES && more_near <= 0; i++) {
 		beside = measure_beside(a, &match);
 		f = measure_beside(a, attack);
-		assert_as_before(a);
 		more_near += are_near(f, beside) ? 1 : -1;
 	}
 	print_message(
@@ -380,11 +342,6 @@ static void withstand(struct attack_fixture *a, const struct attack *neighbour,
 
 /* ---- the table ---- */
 
-static double mib_beyond(const struct attack_fixture *a)
-{
-	return ((double)process_bytes(a->h->pid) - (double)a->n_bytes) / (double)MIB;
-}
-
 static void watch_for_a_while(struct attack_fixture *a, struct watched *f)
 {
 	uint64_t end = clock_now_ns() + (uint64_t)(watch_seconds() * 1e9);
@@ -393,26 +350,46 @@ static void watch_for_a_while(struct attack_fixture *a, struct watched *f)
 	watch_begin(times);
 	do {
 		watch_add(times, WATCH_JOINS, join_once_ns(a->h));
-		f->most_mib = fmax(f->most_mib, mib_beyond(a));
+		f->most_mib = fmax(f->most_mib, before_mib_beyond(&a->before));
 		sleep_ms(JOIN_PAUSE_MS);
 	} while (clock_now_ns() < end);
 	watch_end(times, f);
 	watch_place(WATCH_OTHERS);
 }
 
-static struct watched watch_beside(struct attack_fixture *a, const struct attack *attack)
+/* True: it has left what it found. */
+static bool watch_once(struct attack_fixture *a, const struct attack *attack, struct watched *ret)
 {
 	struct other others[ATTACKERS_MAX];
-	struct watched f = {0};
 	uint64_t end;
+	bool again;
 
+	*ret = (struct watched){0};
 	others_start(a, attack, others);
-	watch_for_a_while(a, &f);
+	watch_for_a_while(a, ret);
 	others_end(a, attack, others);
 	end = clock_now_ns();
-	assert_as_before(a);
-	f.settled_ms = (double)(clock_now_ns() - end) / 1e6;
-	f.left_mib = mib_beyond(a);
+	ret->left_mib = before_mib_beyond(&a->before);
+	again = before_is_again(&a->before);
+	ret->settled_ms = (double)(clock_now_ns() - end) / 1e6;
+	if (again)
+		ret->left_mib = before_mib_beyond(&a->before);
+	return again;
+}
+
+/* Lines of rounds that have left more: what first uses cost. */
+static struct watched watch_beside(struct attack_fixture *a, const struct attack *attack,
+				   const char *name)
+{
+	struct watched f;
+
+	for (int i = 1; !watch_once(a, attack, &f); i++) {
+		char first[80];
+
+		snprintf(first, sizeof(first), "%s, round %d", name, i);
+		watch_print(first, &f, NULL);
+		assert_true(i < ATTACK_ROUNDS);
+	}
 	return f;
 }
 
@@ -434,7 +411,8 @@ static const struct watched *watch_neighbour(struct attack_fixture *a, const str
 	char name[64];
 
 	if (!n->life) {
-		*n = (struct neighbour){who->life, n_users_of(who), watch_beside(a, who)};
+		*n = (struct neighbour){who->life, n_users_of(who),
+					watch_beside(a, who, who->name)};
 		snprintf(name, sizeof(name), "%s of %u", who->name, n->n_users);
 		watch_print(n->n_users > 1 ? name : who->name, &n->watched, NULL);
 	}
@@ -446,7 +424,7 @@ static void watch_attack(struct attack_fixture *a, const struct attack *neighbou
 {
 	struct attack match = match_of(neighbour, attack);
 	const struct watched *beside = watch_neighbour(a, &match);
-	struct watched f = watch_beside(a, attack);
+	struct watched f = watch_beside(a, attack, name);
 
 	watch_print(name, &f, beside);
 }
@@ -539,8 +517,8 @@ int attack_setup_with(void **state, const char *const *flags, unsigned n)
 	a->watch = client_open(a->h);
 	victims_start(a);
 	place(WATCH_OTHERS);
-	a->n_fds = process_descriptors(a->h->pid);
-	a->n_bytes = process_bytes(a->h->pid);
+	a->before = (struct before){a->h, &a->watch, a->has_tokens ? 1 : 0, 0, 0};
+	before_take(&a->before);
 	if (times)
 		watch_alone(a);
 	*state = a;

@@ -147,11 +147,12 @@ static void sessions_that_two_users_hoard(void **state)
 /* ---- the journal ---- */
 
 /* A page of a model is a unit of the file, which has more of them than its journal has room for
- * models of so many tokens. A user may take three quarters of that. */
-#define MODEL_DIM 32u
+ * models of so many tokens. A user may take three quarters of that. A GPU takes no heads of less
+ * than 64, whose rows are as long there. */
+#define MODEL_DIM (test_on_gpu() ? 64u : 32u)
 #define MODEL_TOKENS 64u
 #define SESSION_MODELS 15u
-#define ROW_BYTES (MODEL_DIM * 4u)
+#define ROW_BYTES (MODEL_DIM * (uint32_t)element_bytes())
 #define FIRST_OF_ROOT 1000000u
 #define WRITTEN_TRIES 2000 /* of 5 ms */
 
@@ -381,10 +382,11 @@ static int usual_setup(void **state)
 	return attack_setup_with(state, flags, sizeof(flags) / sizeof(*flags));
 }
 
-/* An extent is as large on each. */
+/* An extent is as large on each. On a machine of one GPU, too. */
 static int devices_setup(void **state)
 {
-	static const char *const flags[] = {"--pool=128M", "--extent=2M", "--devices=cpu,cpu"};
+	static const char *const flags[] = {"--pool=128M", "--extent=2M", "--backend=cpu",
+					    "--devices=cpu,cpu"};
 
 	return attack_setup_with(state, flags, sizeof(flags) / sizeof(*flags));
 }

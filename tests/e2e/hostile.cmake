@@ -27,8 +27,8 @@ if(TARGET coppiced AND TARGET coppice)
 		if(NOT COPPICE_SANITIZE)
 			list(APPEND attacks attack_program)
 		endif()
-		coppice_fixtures(attack_fixtures e2e/attack_fixture.c e2e/attack_tokens.c
-			e2e/attack_watch.c e2e/heavy.c)
+		coppice_fixtures(attack_fixtures e2e/attack_before.c e2e/attack_fixture.c
+			e2e/attack_tokens.c e2e/attack_watch.c e2e/heavy.c)
 		target_link_libraries(attack_fixtures PUBLIC
 			e2e_fixtures decode_fixtures coppice_proto)
 		foreach(name ${attacks})
