@@ -66,6 +66,8 @@ struct attack_fixture {
 	bool has_tokens;
 	struct client watch; /* root's */
 	struct neighbour neighbours[NEIGHBOURS_MAX]; /* by the first that have been measured */
+	struct other others[ATTACKERS_MAX]; /* n_others of them live */
+	unsigned n_others;
 	struct before before;
 	char tier[96]; /* the flag */
 };
@@ -236,13 +238,33 @@ static unsigned n_users_of(const struct attack *attack)
 	return attack->n_users ? attack->n_users : 1;
 }
 
-static void others_start(struct attack_fixture *a, const struct attack *attack,
-			 struct other others[ATTACKERS_MAX])
+static void others_kill(struct attack_fixture *a)
 {
-	for (unsigned i = 0; i < n_users_of(attack); i++)
-		others[i] = other_start(a->h, ATTACKER - i, attack->life);
-	for (unsigned i = 0; i < n_users_of(attack); i++)
-		(void)other_ready(&others[i]);
+	while (a->n_others > 0)
+		other_kill(&a->others[--a->n_others]);
+}
+
+/* Those of a test that has failed while they lived, whatever they died of. */
+static void others_forget(struct attack_fixture *a)
+{
+	while (a->n_others > 0) {
+		struct other *other = &a->others[--a->n_others];
+
+		kill(other->pid, SIGKILL);
+		(void)harness_wait(other->pid);
+		close(other->said);
+	}
+}
+
+static void others_start(struct attack_fixture *a, const struct attack *attack)
+{
+	others_forget(a);
+	while (a->n_others < n_users_of(attack)) {
+		a->others[a->n_others] = other_start(a->h, ATTACKER - a->n_others, attack->life);
+		a->n_others++;
+	}
+	for (unsigned i = 0; i < a->n_others; i++)
+		(void)other_ready(&a->others[i]);
 	for (int i = 0; i < ON_TRIES && !is_on(a, attack); i++)
 		sleep_ms(5);
 	assert_true(is_on(a, attack));
@@ -257,29 +279,26 @@ static uint64_t bytes_allowed(const struct attack *attack)
 	return n_users_of(attack) * path_bytes + 2 * prompt_mib * MIB + 6 * 64 * MIB + SLACK_BYTES;
 }
 
-static void others_end(struct attack_fixture *a, const struct attack *attack,
-		       struct other others[ATTACKERS_MAX])
+static void others_end(struct attack_fixture *a, const struct attack *attack)
 {
 	uint64_t bytes;
 
 	if (attack->beside)
 		attack->beside(a->h, &a->watch);
 	bytes = process_bytes(a->h->pid);
-	for (unsigned i = 0; i < n_users_of(attack); i++)
-		other_kill(&others[i]);
+	others_kill(a);
 	if (MEMORY_IS_TOLD)
 		assert_true(bytes < a->before.n_bytes + bytes_allowed(attack));
 }
 
 static struct figures measure_once(struct attack_fixture *a, const struct attack *attack)
 {
-	struct other others[ATTACKERS_MAX];
 	struct figures f;
 
-	others_start(a, attack, others);
+	others_start(a, attack);
 	f = measure(a);
 	f.join_ns = join_ns(a->h);
-	others_end(a, attack, others);
+	others_end(a, attack);
 	return f;
 }
 
@@ -360,14 +379,13 @@ static void watch_for_a_while(struct attack_fixture *a, struct watched *f)
 /* True: it has left what it found. */
 static bool watch_once(struct attack_fixture *a, const struct attack *attack, struct watched *ret)
 {
-	struct other others[ATTACKERS_MAX];
 	uint64_t end;
 	bool again;
 
 	*ret = (struct watched){0};
-	others_start(a, attack, others);
+	others_start(a, attack);
 	watch_for_a_while(a, ret);
-	others_end(a, attack, others);
+	others_end(a, attack);
 	end = clock_now_ns();
 	ret->left_mib = before_mib_beyond(&a->before);
 	again = before_is_again(&a->before);
@@ -546,6 +564,7 @@ int attack_teardown(void **state)
 	struct attack_fixture *a = *state;
 	int status;
 
+	others_forget(a);
 	other_kill(&a->honest);
 	if (a->has_tokens)
 		other_kill(&a->tokens);
