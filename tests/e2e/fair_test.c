@@ -136,7 +136,7 @@ static void watch(struct client *root, struct had *ret_from, struct had *ret_to)
 
 static struct harness *start(void **state)
 {
-	const char *const flags[] = {test_on_gpu() ? "--pool=2G" : "--pool=320M",
+	const char *const flags[] = {test_on_gpu() ? "--pool=1400M" : "--pool=320M",
 				     "--extent=2M",
 				     "--max-sessions=160",
 				     "--max-domain-sessions=70",
