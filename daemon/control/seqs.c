@@ -19,6 +19,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define WAIT_MAX_NS UINT64_C(3600000000000)
@@ -123,6 +124,18 @@ static bool prompt_may_go(struct session *s, uint64_t id, uint64_t bytes)
 	return false;
 }
 
+/* The only look at them. NULL: it has been answered. */
+static uint32_t *tokens_copy(struct session *s, uint64_t id, const uint32_t *tokens, uint64_t bytes)
+{
+	uint32_t *copy = malloc(bytes);
+
+	if (copy)
+		memcpy(copy, tokens, bytes);
+	else
+		reply_error(s, id, -ENOMEM, NULL, "The daemon is out of memory.");
+	return copy;
+}
+
 static void open_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__SeqOpen *m = message;
@@ -134,13 +147,16 @@ static void open_begin(struct session *s, uint64_t id, const void *message)
 
 	if (!tokens || !prompt_may_go(s, id, bytes))
 		return;
-	request = request_begin(s, id, &verb_seq_open, sizeof(*call) + bytes);
+	request = request_begin(s, id, &verb_seq_open, sizeof(*call));
 	if (!request)
 		return;
+	copy = tokens_copy(s, id, tokens, bytes);
+	if (!copy) {
+		request_free(request);
+		return;
+	}
 	s->prompt_bytes += bytes;
 	call = request->sched.room;
-	copy = (uint32_t *)(call + 1);
-	memcpy(copy, tokens, bytes); /* the only look at them */
 	*call = (struct seq_open_call){.model = m->model,
 				       .lane = m->lane,
 				       .tokens = copy,
@@ -170,6 +186,7 @@ static void open_answer(struct request *request)
 	const struct seq_open_call *call = request->sched.room;
 
 	request->session->prompt_bytes -= call->n_tokens * (uint64_t)sizeof(uint32_t);
+	free(call->tokens);
 	match_send(request, call->seq, &call->match);
 }
 
@@ -180,7 +197,7 @@ static int open_serve(struct sched *s, struct sched_request *rq)
 	uint32_t number = call->model;
 	struct seq_open open = {.session = session,
 				.lane = session_lane(session, call->lane),
-				.tokens = call->tokens,
+				.tokens = &call->tokens,
 				.n_tokens = call->n_tokens,
 				.salt = call->salt};
 	struct sched_seq *seq;

@@ -11,7 +11,7 @@ struct session;
 
 struct seq_open_call {
 	uint32_t model, lane;
-	const uint32_t *tokens; /* lent */
+	uint32_t *tokens; /* owned: malloc's; NULL: the store keeps them */
 	uint32_t n_tokens;
 	uint64_t salt;
 	/* answered */

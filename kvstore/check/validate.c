@@ -58,8 +58,8 @@ static int check_seq(struct validate *v, const struct store_node *n, const struc
 	CHECK(v, q->n_path <= node_end(n) && (n->parent ? q->n_path > n->pos : q->n_path == 0),
 	      "a sequence of %u tokens at node [%u, %u)", q->n_path, n->pos, node_end(n));
 	CHECK(v, !q->n_prompt == !q->prompt, "a prompt without tokens");
-	CHECK(v, !q->n_prompt || (q->n_path < q->n_prompt && q->prompt_pos <= q->n_path),
-	      "prompt [%u, %u) at %u", q->prompt_pos, q->n_prompt, q->n_path);
+	CHECK(v, !q->n_prompt || (q->n_path < q->n_prompt && q->prompt->pos <= q->n_path),
+	      "prompt [%u, %u) at %u", q->prompt ? q->prompt->pos : 0, q->n_prompt, q->n_path);
 	CHECK(v, !q->n_live || q->n_path == node_end(n), "a live extension inside a node");
 	CHECK(v, q->n_live || (!q->n_slots && !q->draft), "slots without an extension");
 	const struct own tail = {q->tail.slots, q->tail.n_slots, q->n_path, q->tail.n};

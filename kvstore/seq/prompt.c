@@ -2,9 +2,13 @@
  * prompt.c - the part of a prompt that lies behind its sequence's position.
  *
  * Its ids are memory that no pool bounds: who opens prompts and computes none of them would have as
- * much of it as there is. So they are charged to the domain and to the store from the copy to the
- * moment when the prompt is computed, left or closed; what is not there is not copied. Of the last
- * part of what all may have a domain gets no more than it leaves (reserve.h).
+ * much of it as there is. So they are charged to the domain and to the store until the prompt is
+ * computed, left or closed; what is not there is neither copied nor charged, unless it is the lesser
+ * part of what is kept as it is. Of the last part of what all may have a domain gets no more than it
+ * leaves (reserve.h).
+ *
+ * Memory of megabytes takes milliseconds to bring and fill, in which others would wait. So a long
+ * prompt is not copied, and those who fork share it, each charged for all of it.
  */
 #include "prompt.h"
 
@@ -38,29 +42,89 @@ static bool leaves_enough(const struct store *s, const struct store_domain *d, u
 
 uint64_t prompt_bytes(const struct store_seq *q)
 {
-	return q->n_prompt ? (q->n_prompt - q->prompt_pos) * (uint64_t)sizeof(*q->prompt) : 0;
+	return q->n_prompt ? (q->n_prompt - q->prompt->pos) * (uint64_t)sizeof(*q->prompt->ids) : 0;
 }
 
-int prompt_take(struct store_seq *q, const uint32_t *rest, uint32_t n_rest)
+/* ids are its own from now on, unless there is no memory. */
+static struct prompt *ids_new(uint32_t *ids, uint32_t pos)
+{
+	struct prompt *prompt = malloc(sizeof(*prompt));
+
+	if (prompt)
+		*prompt = (struct prompt){.n_refs = 1, .pos = pos, .ids = ids};
+	return prompt;
+}
+
+static struct prompt *ids_copy(const struct prompt_from *from, uint32_t pos)
+{
+	size_t bytes = from->n_rest * sizeof(*from->rest);
+	uint32_t *ids = malloc(bytes);
+	struct prompt *prompt = ids ? ids_new(ids, pos) : NULL;
+
+	if (prompt)
+		memcpy(ids, from->rest, bytes);
+	else
+		free(ids);
+	return prompt;
+}
+
+/* Those that are kept whole. */
+static struct prompt *ids_keep(const struct prompt_from *from)
+{
+	struct prompt *prompt = from->of ? from->of->prompt : ids_new(*from->give, 0);
+
+	if (from->of)
+		prompt->n_refs++;
+	else if (prompt)
+		*from->give = NULL;
+	return prompt;
+}
+
+static void ids_unref(struct prompt *prompt)
+{
+	if (--prompt->n_refs > 0)
+		return;
+	free(prompt->ids);
+	free(prompt);
+}
+
+static int may_take(const struct store_seq *q, uint64_t bytes)
 {
 	struct store *s = node_store(q->node);
-	uint64_t bytes = n_rest * (uint64_t)sizeof(*rest);
 
-	if (n_rest == 0)
-		return 0;
 	if (!fits(domain_of(q)->prompt_bytes, bytes, s->config.domain_prompt_bytes))
 		return -EDQUOT;
 	if (!fits(s->stats.prompt_bytes, bytes, s->config.prompt_bytes) ||
 	    !leaves_enough(s, domain_of(q), bytes))
 		return -ENOBUFS;
-	q->prompt = malloc(bytes);
+	return 0;
+}
+
+/* Where what is kept begins. */
+static uint32_t first_of(const struct store_seq *q, const struct prompt_from *from)
+{
+	uint32_t first = from->of ? from->of->prompt->pos : from->give ? 0 : q->n_path;
+
+	return q->n_path - first <= from->n_rest ? first : q->n_path;
+}
+
+int prompt_take(struct store_seq *q, const struct prompt_from *from)
+{
+	if (from->n_rest == 0)
+		return 0;
+	uint32_t n_prompt = q->n_path + from->n_rest, first = first_of(q, from);
+	bool whole = from->of ? first == from->of->prompt->pos : from->give && first == 0;
+	uint64_t bytes = (n_prompt - first) * (uint64_t)sizeof(*from->rest);
+	int r = may_take(q, bytes);
+
+	if (r)
+		return r;
+	q->prompt = whole ? ids_keep(from) : ids_copy(from, first);
 	if (!q->prompt)
 		return -ENOMEM;
-	memcpy(q->prompt, rest, bytes);
-	q->n_prompt = q->n_path + n_rest;
-	q->prompt_pos = q->n_path;
+	q->n_prompt = n_prompt;
 	domain_of(q)->prompt_bytes += bytes;
-	s->stats.prompt_bytes += bytes;
+	node_store(q->node)->stats.prompt_bytes += bytes;
 	return 0;
 }
 
@@ -72,7 +136,7 @@ void prompt_drop(struct store_seq *q)
 		return;
 	domain_of(q)->prompt_bytes -= bytes;
 	node_store(q->node)->stats.prompt_bytes -= bytes;
-	free(q->prompt);
+	ids_unref(q->prompt);
 	q->prompt = NULL;
 	q->n_prompt = 0;
 }
@@ -81,7 +145,7 @@ bool prompt_agrees(const struct store_seq *q, uint32_t n_path, const uint32_t *i
 {
 	uint32_t n_left = q->n_prompt - n_path, n_same = n < n_left ? n : n_left;
 
-	return !memcmp(q->prompt + (n_path - q->prompt_pos), ids, n_same * sizeof(*ids));
+	return !memcmp(prompt_at(q, n_path), ids, n_same * sizeof(*ids));
 }
 
 void prompt_pass(struct store_seq *q, const uint32_t *ids, uint32_t n)

@@ -24,8 +24,7 @@
 #define NODES_COUNTED 64u /* of a path, one by one: soon, however others leave it */
 
 /* A sequence that stands at a position, with the prompt's rest: as prompt_take. */
-static int seq_new(struct store_position at, const uint32_t *rest, uint32_t n_rest,
-		   struct store_seq **ret)
+static int seq_new(struct store_position at, const struct prompt_from *from, struct store_seq **ret)
 {
 	struct blocks *blocks = &node_store(at.node)->blocks;
 	size_t bytes = sizeof(struct store_seq);
@@ -37,7 +36,7 @@ static int seq_new(struct store_position at, const uint32_t *rest, uint32_t n_re
 	blocks_clear(q, sizeof(*q));
 	q->node = at.node;
 	q->n_path = at.n_path;
-	int r = prompt_take(q, rest, n_rest);
+	int r = prompt_take(q, from);
 	if (r) {
 		blocks_put(blocks, q, sizeof(*q));
 		return r;
@@ -88,8 +87,11 @@ int store_seq_open(struct store *s, const struct store_open *open, uint64_t now_
 	namespace->home = open->home;
 	struct store_position at = {.node = namespace->root};
 	uint32_t n_cached = radix_match(s, &at, open->tokens, open->n_tokens - 1);
+	struct prompt_from from = {.rest = open->tokens + n_cached,
+				   .n_rest = open->n_tokens - n_cached,
+				   .give = open->give};
 	struct store_seq *q;
-	r = seq_new(at, open->tokens + n_cached, open->n_tokens - n_cached, &q);
+	r = seq_new(at, &from, &q);
 	if (r) {
 		namespace_prune(namespace);
 		return r;
@@ -112,8 +114,7 @@ static void seq_follow(struct store *s, struct store_seq *q)
 		s->tiers->n_left++;
 	}
 	if (at.n_path <= at.node->pos + node_device_tokens(at.node))
-		radix_match(s, &at, q->prompt + (at.n_path - q->prompt_pos),
-			    q->n_prompt - 1 - at.n_path);
+		radix_match(s, &at, prompt_at(q, at.n_path), q->n_prompt - 1 - at.n_path);
 	uint32_t n = at.n_path - q->n_path;
 	if (n == 0)
 		return;
@@ -149,10 +150,12 @@ int store_seq_fork(struct store_seq *q, uint64_t now_ns, struct store_seq **ret)
 	int r = tail_join(q);
 	if (r)
 		return r;
-	uint32_t n_rest = q->n_prompt ? q->n_prompt - q->n_path : 0;
-	const uint32_t *rest = n_rest ? q->prompt + (q->n_path - q->prompt_pos) : NULL;
-	r = seq_new((struct store_position){.node = q->node, .n_path = q->n_path}, rest, n_rest,
-		    &fork);
+	struct prompt_from from = {0};
+	if (q->n_prompt)
+		from = (struct prompt_from){.rest = prompt_at(q, q->n_path),
+					    .n_rest = q->n_prompt - q->n_path,
+					    .of = q};
+	r = seq_new((struct store_position){.node = q->node, .n_path = q->n_path}, &from, &fork);
 	if (r)
 		return r;
 	*ret = fork;

@@ -87,7 +87,7 @@ bool want_update(struct store *s, struct store_seq *q, uint64_t now_ns)
 	if (!s->tiers)
 		return false;
 	if (!q->want_failed)
-		n = radix_match_anywhere(s, &at, q->prompt + (q->n_path - q->prompt_pos),
+		n = radix_match_anywhere(s, &at, prompt_at(q, q->n_path),
 					 q->n_prompt - 1 - q->n_path);
 	if (n > 0 && q->want == at.node && q->want_path == at.n_path)
 		return true;

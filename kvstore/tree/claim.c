@@ -17,7 +17,7 @@
 
 static uint32_t next_token(const struct store_seq *q)
 {
-	return q->prompt[q->n_path - q->prompt_pos];
+	return *prompt_at(q, q->n_path);
 }
 
 static uint64_t claim_hash(const struct store *s, const struct store_seq *q)
@@ -58,8 +58,7 @@ static uint32_t pending_of(const struct store_seq *q, const struct store_seq *cl
 	uint32_t n_own = q->n_prompt - 1 - q->n_path;
 	uint32_t n_theirs = claimant->n_prompt - claimant->n_path;
 
-	return tokens_common(q->prompt + (q->n_path - q->prompt_pos),
-			     claimant->prompt + (claimant->n_path - claimant->prompt_pos),
+	return tokens_common(prompt_at(q, q->n_path), prompt_at(claimant, claimant->n_path),
 			     n_own < n_theirs ? n_own : n_theirs);
 }
 

@@ -185,13 +185,19 @@ struct seq_tail {
 	TAILQ_ENTRY(store_seq) order;
 };
 
+/* Tokens of a path from pos on, behind the place of all who have it (prompt.h). */
+struct prompt {
+	uint32_t n_refs; /* sequences */
+	uint32_t pos;
+	uint32_t *ids; /* owned: malloc's */
+};
+
 struct store_seq {
 	struct store_node *node;
 	uint32_t n_path;
 	uint64_t path_version;
 	uint32_t n_prompt; /* 0: the prompt is computed or left */
-	uint32_t *prompt; /* owned: its tokens from prompt_pos on; NULL when n_prompt is 0 */
-	uint32_t prompt_pos;
+	struct prompt *prompt; /* a reference of its own; NULL when n_prompt is 0 */
 	uint32_t n_live;
 	bool draft;
 	bool claims;
@@ -218,6 +224,12 @@ struct store_seq {
 };
 
 _Static_assert(sizeof(struct store_seq) % BLOCKS_LINE_BYTES == 0, "a sequence is whole lines");
+
+/* There is a prompt, and n_path is in it. */
+static inline const uint32_t *prompt_at(const struct store_seq *q, uint32_t n_path)
+{
+	return q->prompt->ids + (n_path - q->prompt->pos);
+}
 
 struct store_pin {
 	struct index_link link; /* in store.pins, by id */

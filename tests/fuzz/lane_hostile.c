@@ -13,6 +13,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -121,7 +122,7 @@ uint32_t hostile_id(struct world *w)
 void hostile_open(struct world *w)
 {
 	uint32_t ids[200], n_base = draw_below(&w->draw, N_BASE + 1);
-	struct seq_open_call open = {.tokens = ids};
+	struct seq_open_call open = {0};
 
 	open.n_tokens = n_base + 1 + draw_below(&w->draw, 100);
 	for (uint32_t i = 0; i < open.n_tokens; i++)
@@ -131,7 +132,9 @@ void hostile_open(struct world *w)
 		     : draw_one_in(&w->draw, 4) ? w->hostile.program_model
 						: w->hostile.c.model;
 	open.salt = draw_one_in(&w->draw, 8) ? draw_below(&w->draw, 3) : 0;
+	open.tokens = client_tokens(ids, open.n_tokens);
 	hostile_call(w, &verb_seq_open, &open);
+	free(open.tokens);
 }
 
 struct sched_seq *hostile_any_seq(struct world *w, const struct sched_lane *lane, bool live)

@@ -73,6 +73,120 @@ static void test_a_prompt_that_is_left_or_closed_is_not_charged(void **state)
 	fixture_done(&f);
 }
 
+/* *ret_left: what is to be freed yet. */
+static struct store_seq *give(struct fixture *f, const char *prompt, uint32_t **ret_left)
+{
+	uint32_t *ids = malloc(64 * sizeof(*ids));
+	struct store_match match;
+	struct store_open open = {.model = f->model,
+				  .domain = 1,
+				  .tokens = ids,
+				  .n_tokens = fixture_ids(prompt, ids),
+				  .give = ret_left};
+	struct store_seq *q;
+
+	assert_non_null(ids);
+	*ret_left = ids;
+	assert_int_equal(store_seq_open(f->store, &open, f->now_ns, &q, &match), 0);
+	fixture_check(f);
+	return q;
+}
+
+/* Whose place is behind those of a page of another. */
+static void leave_page(struct fixture *f)
+{
+	uint32_t *left;
+	struct store_seq *q = give(f, "abcd", &left);
+
+	assert_null(left);
+	fixture_publish(f, q, "abcd");
+	fixture_close(f, q);
+}
+
+static void test_a_prompt_that_is_given_is_not_copied(void **state)
+{
+	struct fixture f;
+	uint32_t *left;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	leave_page(&f);
+	struct store_seq *q = give(&f, "abcdefgh", &left);
+	assert_null(left);
+	assert_int_equal(q->n_path, 4);
+	assert_int_equal(fixture_stats(&f).prompt_bytes, 8 * ID);
+	fixture_publish(&f, q, "efg");
+	assert_int_equal(fixture_stats(&f).prompt_bytes, 8 * ID);
+	fixture_publish(&f, q, "h");
+	assert_int_equal(fixture_stats(&f).prompt_bytes, 0);
+	fixture_close(&f, q);
+	fixture_done(&f);
+}
+
+static void test_of_one_that_is_cached_for_the_most_part_the_rest_is_copied(void **state)
+{
+	struct fixture f;
+	uint32_t *left;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	leave_page(&f);
+	struct store_seq *q = give(&f, "abcdefg", &left);
+	assert_non_null(left);
+	free(left);
+	assert_int_equal(fixture_stats(&f).prompt_bytes, 3 * ID);
+	fixture_publish(&f, q, "efg");
+	fixture_close(&f, q);
+	fixture_done(&f);
+}
+
+static void test_one_that_is_refused_is_not_kept(void **state)
+{
+	struct fixture f;
+	uint32_t ids[64], *given = ids;
+	struct store_match match;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){.domain_prompt_bytes = 7 * ID});
+	struct store_open open = {.model = f.model,
+				  .domain = 1,
+				  .tokens = ids,
+				  .n_tokens = fixture_ids("abcdefgh", ids),
+				  .give = &given};
+	struct store_seq *q;
+	assert_int_equal(store_seq_open(f.store, &open, f.now_ns, &q, &match), -EDQUOT);
+	assert_ptr_equal(given, ids);
+	fixture_done(&f);
+}
+
+/* Each is charged for it, and the last frees it. */
+static void test_forks_share_a_prompt(void **state)
+{
+	struct fixture f;
+	uint32_t *left;
+	struct store_seq *fork, *late;
+	(void)state;
+
+	fixture_init(&f, (struct fixture_options){0});
+	struct store_seq *q = give(&f, "abcdefgh", &left);
+	assert_int_equal(store_seq_fork(q, f.now_ns, &fork), 0);
+	assert_ptr_equal(fork->prompt, q->prompt);
+	assert_int_equal(fixture_stats(&f).prompt_bytes, 16 * ID);
+	fixture_publish(&f, q, "abcde");
+	assert_int_equal(store_seq_fork(q, f.now_ns, &late), 0);
+	assert_ptr_not_equal(late->prompt, q->prompt);
+	assert_int_equal(fixture_stats(&f).prompt_bytes, 19 * ID);
+	fixture_close(&f, q);
+	assert_int_equal(fixture_stats(&f).prompt_bytes, 11 * ID);
+	fixture_publish(&f, late, "fgh");
+	fixture_publish(&f, fork, "abcdefg");
+	assert_int_equal(fixture_stats(&f).prompt_bytes, 8 * ID);
+	fixture_close(&f, fork);
+	fixture_close(&f, late);
+	assert_int_equal(fixture_stats(&f).prompt_bytes, 0);
+	fixture_done(&f);
+}
+
 static void test_a_domain_has_a_share(void **state)
 {
 	struct fixture f;
@@ -191,6 +305,10 @@ int main(void)
 		cmocka_unit_test(test_a_prompt_is_charged_until_it_is_computed),
 		cmocka_unit_test(test_what_is_cached_is_not_charged),
 		cmocka_unit_test(test_a_prompt_that_is_left_or_closed_is_not_charged),
+		cmocka_unit_test(test_a_prompt_that_is_given_is_not_copied),
+		cmocka_unit_test(test_of_one_that_is_cached_for_the_most_part_the_rest_is_copied),
+		cmocka_unit_test(test_one_that_is_refused_is_not_kept),
+		cmocka_unit_test(test_forks_share_a_prompt),
 		cmocka_unit_test(test_a_domain_has_a_share),
 		cmocka_unit_test(test_all_have_so_much_together),
 		cmocka_unit_test(test_whoever_comes_finds_half_of_what_the_one_before_found),

@@ -205,16 +205,29 @@ struct abi_completion client_do(struct client *c, struct abi_entry entry, const 
 	return client_wait(c, client_submit(c, entry, body, body_bytes));
 }
 
+uint32_t *client_tokens(const uint32_t *tokens, uint32_t n)
+{
+	uint32_t *copy = malloc(n * sizeof(*copy));
+
+	assert_non_null(copy);
+	memcpy(copy, tokens, n * sizeof(*copy));
+	return copy;
+}
+
 int client_open(struct client *c, const uint32_t *tokens, uint32_t n, uint64_t *ret_seq,
 		struct store_match *ret_match)
 {
-	struct seq_open_call open = {.model = c->model, .lane = 1, .tokens = tokens, .n_tokens = n};
+	struct seq_open_call open = {.model = c->model,
+				     .lane = 1,
+				     .tokens = client_tokens(tokens, n),
+				     .n_tokens = n};
 	struct sched_request rq = {.serve = verb_seq_open.serve,
 				   .beside = verb_seq_open.beside,
 				   .session = c->session,
 				   .room = &open};
 	int r = harness_call(c->h, &rq);
 
+	free(open.tokens);
 	if (r == 0) {
 		*ret_seq = open.seq;
 		*ret_match = open.match;

@@ -62,6 +62,8 @@ struct abi_completion client_wait(struct client *c, uint64_t ticket);
 struct abi_completion client_do(struct client *c, struct abi_entry entry, const void *body,
 				uint32_t body_bytes);
 
+/* Token ids of a call of seq_open: owned by who asks, who frees what is left of them. */
+uint32_t *client_tokens(const uint32_t *tokens, uint32_t n);
 /* code; fills *ret_seq and *ret_match when 0. */
 int client_open(struct client *c, const uint32_t *tokens, uint32_t n, uint64_t *ret_seq,
 		struct store_match *ret_match);

@@ -150,7 +150,7 @@ static void what_is_open_in_another_lane_stays(void **state)
 	struct lane_call lane = {.lane = 2, .shared = memory, .notify_fd = -1};
 	struct seq_open_call open = {.model = f->c.model,
 				     .lane = 2,
-				     .tokens = fixture_ids,
+				     .tokens = client_tokens(fixture_ids, 4),
 				     .n_tokens = 4};
 	struct sched_request rq = {.serve = verb_lane_seal.serve,
 				   .session = f->c.session,
@@ -162,6 +162,7 @@ static void what_is_open_in_another_lane_stays(void **state)
 	rq.serve = verb_seq_open.serve;
 	rq.room = &open;
 	assert_int_equal(harness_call(&f->h, &rq), 0);
+	assert_null(open.tokens); /* kept: no copy is made in which others wait */
 	assert_int_equal(harness_status(&f->h).store.n_seqs, 2);
 	free_lane(&f->c, 2);
 	free(memory);

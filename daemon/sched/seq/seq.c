@@ -54,8 +54,9 @@ int seq_open(struct sched_core *core, const struct seq_open *open, struct sched_
 		.model = open->model->store,
 		.domain = open->session->domain,
 		.salt = salt_of(open),
-		.tokens = open->tokens,
+		.tokens = *open->tokens,
 		.n_tokens = open->n_tokens,
+		.give = open->tokens,
 		.at_home = open->model->shape.split == WORK_HOME,
 		.home = open->model->shape.home,
 	};

@@ -8,7 +8,7 @@ struct seq_open {
 	struct sched_session *session;
 	struct sched_lane *lane;
 	struct sched_model *model;
-	const uint32_t *tokens; /* borrowed during the call */
+	uint32_t **tokens; /* malloc's; NULL afterwards where the store keeps them. NULL: a fork */
 	uint32_t n_tokens;
 	uint64_t salt;
 };
