@@ -133,9 +133,9 @@ struct store_open {
 	uint64_t salt;
 	const uint32_t *tokens; /* borrowed during the call; n_tokens >= 1 */
 	uint32_t n_tokens;
-	uint32_t **
-		give; /* where tokens are, malloc's: NULL afterwards where the store keeps them, which
-			  * saves a copy. NULL: they are not given */
+	/* Where tokens are, malloc's: NULL afterwards where the store keeps them, which saves a
+	 * copy. NULL: they are not given. */
+	uint32_t **give;
 	bool at_home; /* of a striped model: all pages of this salt are on one device, home */
 	uint32_t home; /* the same for all who open the same salt */
 };

@@ -3,9 +3,9 @@
  *
  * Its ids are memory that no pool bounds: who opens prompts and computes none of them would have as
  * much of it as there is. So they are charged to the domain and to the store until the prompt is
- * computed, left or closed; what is not there is neither copied nor charged, unless it is the lesser
- * part of what is kept as it is. Of the last part of what all may have a domain gets no more than it
- * leaves (reserve.h).
+ * computed, left or closed; what is cached is neither kept nor charged, unless it is the lesser
+ * part of what is kept as it is. Of the last part of what all may have a domain gets no more than
+ * it leaves (reserve.h).
  *
  * Memory of megabytes takes milliseconds to bring and fill, in which others would wait. So a long
  * prompt is not copied, and those who fork share it, each charged for all of it.

@@ -31,8 +31,8 @@ static const struct named tensors[] = {
 };
 enum { EMBED, HEADS, HEAVY, NORM, OUT, N_TENSORS };
 
-/* A GPU takes a thousandth of the time for as much: it would be done with a prompt's 512 rows sooner
- * than with a token of a small model. These take 3.6e12 multiplications and additions there. */
+/* A GPU takes a thousandth of the time for as much: it would be done with a prompt's 512 rows
+ * sooner than with a token of a small model. These are 3.6e12 multiplications and additions. */
 static uint32_t width(void)
 {
 	return test_on_gpu() ? 16384 : 2048;
