@@ -289,8 +289,7 @@ static int try_both(struct make *m, uint32_t tokens, struct schedule_expect *ino
 }
 
 /* Beside a prompt a rest is a multiprocessor's only work, and all wait for the parts before it.
- * Nothing is chosen by this: strips of fewer rows would seem better, which read more than a
- * multiprocessor gets. */
+ * Nothing is chosen by this: strips of fewer rows would seem better, and are slower (NOTES.md). */
 static void spread_rests(struct make *m, double limit_ns)
 {
 	struct schedule_expect *e = &m->p->expect;
