@@ -25,7 +25,6 @@
 #define FAIR 0.45
 #define N_MEET 30u
 #define N_PROMPT 100u
-#define CLAIM_MS 8u /* less than two segments */
 
 /* A pupil who asks for a token after the other, some time after he has had the last one: for less
  * than his part of the backend's time. */
@@ -337,50 +336,6 @@ static void a_pass_that_cuts_in_twice_has_no_gap_between(void **state)
 	school_free(s);
 }
 
-/* A sequence whose prompt is what ask() will ask for: its place is the one before's. */
-static struct pupil *join_with_prompt(struct school *s, uint64_t user)
-{
-	struct pupil *p = join(s, user, 0, (uint32_t)user);
-	struct store_match match;
-	uint32_t ids[N_PROMPT];
-
-	for (uint32_t i = 0; i < N_PROMPT; i++)
-		ids[i] = (i + (uint32_t)p->seq) % N_VOCAB;
-	world.instant = true;
-	assert_int_equal(client_close(&p->c, p->seq), 0);
-	assert_int_equal(client_open(&p->c, ids, N_PROMPT, &p->seq, &match), 0);
-	world.instant = false;
-	assert_int_equal((uint32_t)p->seq + N_PROMPT - 1, ids[N_PROMPT - 1]);
-	assert_true(match.claimed);
-	return p;
-}
-
-/* Its own segments lie further apart than a lease is long. */
-static void a_pass_that_is_aside_keeps_its_claims(void **state)
-{
-	struct school *s = school_new(ROW_NS);
-	struct store_stats stats;
-	struct pupil *p, *q;
-	uint64_t begun_ns;
-
-	(void)state;
-	world.n_places = PLACES;
-	s->h.config.claim_ms = CLAIM_MS;
-	school_start(s);
-	p = join_with_prompt(s, 1);
-	q = join_with_prompt(s, 2);
-	ask(p, N_PROMPT);
-	ask(q, N_PROMPT);
-	begun_ns = world.now_ns;
-	while (!has(p) && !has(q)) {
-		store_stats(s->h.sched->core.store, &stats);
-		assert_int_equal(stats.n_claims, 2);
-		go_round(s);
-	}
-	assert_true(world.now_ns > begun_ns + 4 * CLAIM_MS * MS);
-	school_free(s);
-}
-
 /* A pass is under way, and the backend has nothing of it. */
 static bool is_held_up(const struct school *s)
 {
@@ -573,7 +528,6 @@ int main(void)
 		cmocka_unit_test(each_of_two_users_of_programs_has_half),
 		cmocka_unit_test(who_met_in_a_pass_that_was_cut_into_meet_again),
 		cmocka_unit_test(a_pass_that_cuts_in_twice_has_no_gap_between),
-		cmocka_unit_test(a_pass_that_is_aside_keeps_its_claims),
 		cmocka_unit_test(who_cuts_in_does_not_wait_for_who_is_away),
 		cmocka_unit_test(nobody_is_awaited_where_as_many_passes_are_under_way_as_may_be),
 		cmocka_unit_test(nobody_is_awaited_whose_programs_pass_is_under_way),

@@ -34,7 +34,7 @@ foreach(unit pass_plans pass_foresee pass_longer)
 		LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 endforeach()
 
-foreach(unit pass_layers pass_awaited pass_draft pass_requests)
+foreach(unit pass_layers pass_awaited pass_claims pass_draft pass_requests)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()

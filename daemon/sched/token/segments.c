@@ -125,14 +125,21 @@ static void segment_charge(struct passes *p)
 	}
 }
 
-/* What they have claimed is on its way, in a pass that is aside, too. */
-static void renew_leases(const struct passes *p)
+static void renew_leases_of(const struct passes *p, enum step_state state)
 {
 	const struct sched_lane *lane;
 
-	TAILQ_FOREACH (lane, &p->core->steps.lanes[STEP_IN_PASS], state_link)
+	TAILQ_FOREACH (lane, &p->core->steps.lanes[state], state_link)
 		for (uint32_t i = 0; i < lane->step.n_parts; i++)
 			store_seq_progress(lane->step.parts[i].seq->store, p->core->now_ns);
+}
+
+/* What they have claimed is on its way, in a pass that is aside, too; and who waits for a pass has
+ * done what he can. */
+static void renew_leases(const struct passes *p)
+{
+	renew_leases_of(p, STEP_IN_PASS);
+	renew_leases_of(p, STEP_AWAITING_PASS);
 }
 
 bool segment_begin(struct passes *p)
