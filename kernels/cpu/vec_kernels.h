@@ -7,8 +7,8 @@
  * or along the keys (values); each step loads N vectors and multiplies them with R broadcast
  * scalars. A sum is one chain of fused multiply-adds in ascending order whatever R and N are.
  *
- * What score, values and softmax touch is their thread's own, but for K and V: fold.c tells
- * ThreadSanitizer of these. AddressSanitizer hears of all as a block begins (races.h).
+ * What score, values and softmax touch is their thread's own, but for K and V: fold.c tells of
+ * these (races.h).
  */
 #ifndef COPPICE_CPU_VEC_KERNELS_H
 #define COPPICE_CPU_VEC_KERNELS_H
@@ -17,7 +17,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 /* Code of its own for each type; under ASan one for all, as it compiles in half the time there. */
 #ifdef __SANITIZE_ADDRESS__
-#define OF_A_TYPE static RACES_TOLD __attribute__((noipa))
+#define OF_A_TYPE static __attribute__((noipa))
 #else
 #define OF_A_TYPE KERNEL
 #endif
@@ -184,20 +184,8 @@ KERNEL void values_rows(const struct vec_values *a, enum work_dtype dtype, unsig
 			call(a, dtype, 1, row); \
 	} while (0)
 
-static RACES_TOLD void tell_score(const struct vec_score *a, enum work_dtype dtype)
-{
-	size_t lines = (size_t)(a->head_dim - 1) * a->page_tokens + a->n_keys;
-
-	own_read(a->q, ((a->head_dim - 1) * VEC_BLOCK + a->n_rows) * sizeof(*a->q));
-	own_read(a->k, lines * work_dtype_bytes(dtype));
-	for (unsigned r = 0; r < a->n_rows; r++)
-		own_write(a->s + r * TILE, a->n_keys * sizeof(*a->s));
-}
-
 OF_A_TYPE void score_of(const struct vec_score *a, enum work_dtype dtype)
 {
-	if (BOUNDS_ARE_TOLD)
-		tell_score(a, dtype);
 	EACH_BLOCK(score_rows, a, dtype);
 }
 
@@ -216,25 +204,8 @@ static RACES_TOLD void score_bf16(const struct vec_score *a)
 	score_of(a, WORK_BF16);
 }
 
-static RACES_TOLD void tell_values(const struct vec_values *a, enum work_dtype dtype)
-{
-	size_t line_bytes = a->head_dim * work_dtype_bytes(dtype);
-
-	own_read(a->shrink, a->n_rows * sizeof(*a->shrink));
-	own_write(a->o, (size_t)a->n_rows * a->head_dim * sizeof(*a->o));
-	own_read(a->spans, a->n_spans * sizeof(*a->spans));
-	for (unsigned i = 0; i < a->n_spans; i++) {
-		const struct vec_span *span = &a->spans[i];
-
-		own_read(span->v, span->count * line_bytes);
-		own_read(a->s + span->lane, ((a->n_rows - 1) * TILE + span->count) * sizeof(*a->s));
-	}
-}
-
 OF_A_TYPE void values_of(const struct vec_values *a, enum work_dtype dtype)
 {
-	if (BOUNDS_ARE_TOLD)
-		tell_values(a, dtype);
 	EACH_BLOCK(values_rows, a, dtype);
 }
 
@@ -275,16 +246,10 @@ KERNEL vf vf_exp2(vf x)
 	return vf_unless_less(vf_scale2(p, t), x, least);
 }
 
-/* What n values take by whole vectors. */
-static RACES_TOLD uint32_t in_lanes(uint32_t n)
-{
-	return (n + LANES - 1) / LANES * LANES;
-}
-
 static RACES_TOLD void vec_exp2(float *y, const float *x, uint32_t n)
 {
-	races_read(x, in_lanes(n) * sizeof(*x));
-	races_write(y, in_lanes(n) * sizeof(*y));
+	races_read(x, n * sizeof(*x));
+	races_write(y, n * sizeof(*y));
 	for (uint32_t i = 0; i < n; i += LANES)
 		vf_store(y + i, vf_exp2(vf_load(x + i)));
 }
@@ -325,21 +290,10 @@ KERNEL void row_weights(float *s, uint64_t mask, float max, float shrink, float 
 		vf_store(sum + i * LANES, part[i]);
 }
 
-static RACES_TOLD void tell_softmax(const struct vec_softmax *a)
-{
-	own_write(a->s, a->n_rows * TILE * sizeof(*a->s));
-	own_read(a->mask, a->n_rows * sizeof(*a->mask));
-	own_write(a->max, a->n_rows * sizeof(*a->max));
-	own_write(a->sum, a->n_rows * VEC_LANES_MAX * sizeof(*a->sum));
-	own_write(a->shrink, a->n_rows * sizeof(*a->shrink));
-}
-
 static RACES_TOLD void softmax(const struct vec_softmax *a)
 {
 	float change[VEC_LANES_MAX] = {0};
 
-	if (BOUNDS_ARE_TOLD)
-		tell_softmax(a);
 	for (unsigned r = 0; r < a->n_rows; r++) {
 		float max = row_max(a->s + r * TILE, a->mask[r], a->max[r]);
 
@@ -365,7 +319,7 @@ KERNEL void widen(float *to, const void *from, uint32_t n, float scale, enum wor
 {
 	vf line[8];
 
-	tell(to, WORK_FP32, from, dtype, in_lanes(n));
+	tell(to, WORK_FP32, from, dtype, n);
 	for (uint32_t i = 0; i < n; i += LANES) {
 		load_line(dtype, 1, (const char *)from + i * work_dtype_bytes(dtype), line);
 		vf_store(to + i, line[0] * vf_set1(scale));
@@ -389,14 +343,14 @@ static RACES_TOLD void widen_bf16(float *to, const void *from, uint32_t n, float
 
 static RACES_TOLD void narrow_fp32(void *to, const float *from, uint32_t n, float scale)
 {
-	tell(to, WORK_FP32, from, WORK_FP32, in_lanes(n));
+	tell(to, WORK_FP32, from, WORK_FP32, n);
 	for (uint32_t i = 0; i < n; i += LANES)
 		vf_store((float *)to + i, vf_load(from + i) * vf_set1(scale));
 }
 
 static RACES_TOLD void narrow_fp16(void *to, const float *from, uint32_t n, float scale)
 {
-	tell(to, WORK_FP16, from, WORK_FP32, in_lanes(n));
+	tell(to, WORK_FP16, from, WORK_FP32, n);
 	for (uint32_t i = 0; i < n; i += LANES)
 		vf_store_fp16((char *)to + i * 2, vf_load(from + i) * vf_set1(scale));
 }

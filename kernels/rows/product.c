@@ -186,7 +186,7 @@ static RACES_TOLD void tell(const struct rows_product *p)
 
 RACES_TOLD void ROWS_NAME(rows_matmul)(const struct rows_product *p)
 {
-	if (RACES_ARE_TOLD || BOUNDS_ARE_TOLD)
+	if (RACES_ARE_TOLD)
 		tell(p);
 	uint32_t block = BLOCK_BYTES / (p->w->n_in * sizeof(float)) / TILE_ROWS * TILE_ROWS;
 	if (block < TILE_ROWS)

@@ -48,7 +48,3 @@ if(COPPICE_CUDA_INCLUDE)
 	coppice_test(NAME tier_cuda_test SOURCES unit/tier_cuda_test.c unit/fake_copies.c
 		LIBS cuda_host coppice_kernels LABELS unit)
 endif()
-if(COPPICE_SANITIZE STREQUAL "address")
-	coppice_test(NAME bounds_told_test SOURCES unit/bounds_told_test.c
-		LIBS coppice_kernels coppice_rows LABELS unit kernels)
-endif()
