@@ -56,6 +56,7 @@ uint32_t load_slots_count(struct weights_table *table)
 	uint32_t n;
 
 	pthread_mutex_lock(&table->lock);
+	reap(table);
 	n = count(table, NULL);
 	pthread_mutex_unlock(&table->lock);
 	return n;

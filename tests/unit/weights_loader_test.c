@@ -5,9 +5,11 @@
 #include "weights_fixture.h"
 #include "folder_count.h"
 
+#include "daemon/weights/load_slots.h"
 #include "daemon/weights/spawn.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* The test is the daemon here: it looks at what is said of a good file, and has some of it. */
@@ -397,6 +400,45 @@ static void who_is_in_time_gives_way_to_nobody(void **state)
 	weights_table_free(table);
 }
 
+/* A process that ends when nobody has the pipe's other end open; its pid is the table's. */
+static pid_t add_hanging(struct weights_table *table, int *ret_pipe)
+{
+	struct hanging *hanging = malloc(sizeof(*hanging));
+	int ends[2];
+	pid_t pid;
+	char c;
+
+	assert_non_null(hanging);
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	pid = fork();
+	if (pid == 0) {
+		close(ends[1]);
+		_exit((int)read(ends[0], &c, 1));
+	}
+	assert_true(pid > 0);
+	close(ends[0]);
+	*ret_pipe = ends[1];
+	*hanging = (struct hanging){.pid = pid, .domain = ALICE};
+	SLIST_INSERT_HEAD(&table->hanging, hanging, link);
+	return pid;
+}
+
+/* Though nobody asks for a load. */
+static void a_killed_loader_has_its_slot_until_it_is_gone(void **state)
+{
+	struct weights_table *table = fixture_table();
+	siginfo_t ended;
+	int end;
+	pid_t pid = add_hanging(table, &end);
+
+	(void)state;
+	assert_int_equal(load_slots_count(table), 1);
+	close(end);
+	assert_int_equal(waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOWAIT), 0);
+	assert_int_equal(load_slots_count(table), 0);
+	weights_table_free(table);
+}
+
 static void a_loader_has_no_signals_of_the_daemons(void **state)
 {
 	struct weights_table *table = fixture_table_of("/proc/self/exe", 64 * MIB, 2000);
@@ -496,6 +538,7 @@ static int run(void)
 		cmocka_unit_test(a_load_that_trickles_gives_way_to_who_finds_no_place),
 		cmocka_unit_test(a_load_that_takes_long_gives_way_to_who_finds_no_place),
 		cmocka_unit_test(who_is_in_time_gives_way_to_nobody),
+		cmocka_unit_test(a_killed_loader_has_its_slot_until_it_is_gone),
 		cmocka_unit_test(a_loader_has_no_signals_of_the_daemons),
 		cmocka_unit_test(who_stands_for_weights_may_have_others_stand_for_it),
 	};
