@@ -71,14 +71,15 @@ static void status_of_scheduler(Coppice__StatusReply *to, const struct sched_sta
 	to->passes = from->passes;
 	to->pass_rows = from->pass_rows;
 	to->pass_ns = from->pass_ns;
-	to->has_pass_segments = to->has_passes_cut_in = to->has_pass_slot_waits = true;
+	to->has_pass_segments = to->has_passes_cut_in = to->has_pass_slot_waits = !from->own;
 	to->pass_segments = from->pass_segments;
 	to->passes_cut_in = from->passes_cut_in;
 	to->pass_slot_waits = from->pass_slot_waits;
-	to->has_passes_under_way = to->has_passes_under_way_max = true;
+	to->has_passes_under_way = !from->own;
 	to->passes_under_way = from->passes_under_way;
+	to->has_passes_under_way_max = true;
 	to->passes_under_way_max = BACKEND_PROGRAMS_AT_ONCE;
-	to->has_turn_waits = to->has_turn_wait_ns = true;
+	to->has_turn_waits = to->has_turn_wait_ns = !from->own;
 	to->turn_waits = from->turn_waits;
 	to->turn_wait_ns = from->turn_wait_ns;
 	to->windows_won = from->windows_won;

@@ -160,6 +160,9 @@ static int look_at_counters(const struct harness *h, int said)
 	if (s->n_nodes || s->n_claims || s->n_pages || s->page_bytes || s->batches ||
 	    s->device_arena_bytes || s->prompt_bytes || s->n_tier)
 		return 2;
+	if (s->has_pass_segments || s->has_passes_cut_in || s->has_pass_slot_waits ||
+	    s->has_passes_under_way || s->has_turn_waits || s->has_turn_wait_ns)
+		return 4;
 	if (s->n_fds > 16 || s->pool_bytes == 0 || s->max_fds == 0)
 		return 3;
 	return 0;
