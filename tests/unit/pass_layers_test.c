@@ -32,6 +32,31 @@ static void layers_wait_for_a_segment_and_no_pass(void **state)
 	school_free(s);
 }
 
+/* Of which a segment has two fifths, beside layers. */
+static void layers_wait_for_as_long_as_the_key_says(void **state)
+{
+	static const uint32_t some_ms[] = {1, 12};
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(some_ms) / sizeof(*some_ms); i++) {
+		struct school *s = school_of_layers(1);
+		double most_ns = 0.4 * some_ms[i] * MS;
+		struct other other;
+
+		world.n_places = 1000;
+		s->h.config.segment_ms = some_ms[i];
+		other_join(&other, s, 1);
+		go_until(s, &other, world.now_ns + (uint64_t)(100 * MS));
+		other.longest_ns = world.longest_segment_ns = 0;
+		go_until(s, &other, world.now_ns + (uint64_t)(500 * MS));
+		assert_true(world.longest_segment_ns > 0.9 * most_ns);
+		assert_true(world.longest_segment_ns <= most_ns);
+		assert_true(other.longest_ns <= most_ns + 0.5 * MS);
+		other_end(&other);
+		school_free(s);
+	}
+}
+
 /* Of a program of one layer that takes as long as a token may, in passes as long as they may be. */
 static void layers_wait_for_a_part_of_the_heaviest_layer(void **state)
 {
@@ -388,6 +413,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(layers_wait_for_a_segment_and_no_pass),
+		cmocka_unit_test(layers_wait_for_as_long_as_the_key_says),
 		cmocka_unit_test(layers_wait_for_a_part_of_the_heaviest_layer),
 		cmocka_unit_test(a_backend_that_holds_the_thread_has_it_for_some_milliseconds),
 		cmocka_unit_test(a_segment_that_is_no_part_of_its_pass_is_gone_on_from),

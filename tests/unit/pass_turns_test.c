@@ -128,7 +128,7 @@ static void tokens_wait_for_a_segment_of_others_decode(void **state)
 	school_free(s);
 }
 
-/* A pass's longest segment beside who asks for a token at a time, or computes his layers. */
+/* A pass's longest segment, alone or beside who asks for a token of another program at a time. */
 static double longest_segment_ns(uint32_t segment_ms, bool holds, bool others)
 {
 	struct school *s = school_new(ROW_NS);
