@@ -36,6 +36,7 @@
 #define REQUESTS_A_ROUND 8
 #define EVICT_SLICES 64u
 #define REQUESTS_NS UINT64_C(2000000) /* no further one begins in the round */
+#define LOOKS_AGAIN 4 /* behind a trim or a fork each */
 #define TIMER_SLACK_NS 1000ul /* looks at streams are not to be 50 us late */
 
 /* ---- finish --------------------------------------------------------------------------------- */
@@ -70,14 +71,14 @@ static bool finish(struct sched *s)
 /* ---- take ----------------------------------------------------------------------------------- */
 
 /* Who was not heard of while the backend held this thread may have come long since, with all that
- * is behind an entry of his that may be long: else another segment would come before it. */
+ * is behind entries of his that may be long: else another segment would come before it. */
 static bool take(struct sched *s)
 {
 	bool any = input_wait_is_due(&s->input_wait) && input_wait_look(&s->input_wait);
 
 	any |= lanes_serve(&s->lanes);
-	if (s->core.deaf_since_ns && s->lanes.some_left)
-		any |= lanes_serve(&s->lanes);
+	for (int i = 0; i < LOOKS_AGAIN && s->core.deaf_since_ns && s->lanes.some_left; i++)
+		any |= lanes_serve_again(&s->lanes);
 	return any;
 }
 
@@ -230,12 +231,22 @@ static void look(struct sched *s)
 		waits_look(&s->waits);
 }
 
+/* While it computes, passes and batches alike. */
+static bool holds_thread(const struct sched *s)
+{
+	const struct backend_program_ops *program = s->core.ops->program;
+
+	return program && program->holds;
+}
+
 bool sched_round(struct sched *s)
 {
 	s->core.now_ns = core_clock(&s->core);
 	bool busy = finish(s), asked = ledger_is_asked(s->core.ledger);
 
 	busy |= take(s);
+	uint64_t looked_ns = s->core.now_ns; /* what is served takes its time behind that */
+
 	s->core.deaf_since_ns = 0;
 	if (!backend_is_at_work(s)) {
 		if (s->n_leaving > 0)
@@ -243,7 +254,7 @@ bool sched_round(struct sched *s)
 		busy |= asked && make_room(s, EVICT_SLICES);
 		busy |= requests_any(&s->core.requests) && serve(s);
 		busy |= begin(s);
-		s->core.deaf_since_ns = backend_is_at_work(s) ? s->core.now_ns : 0;
+		s->core.deaf_since_ns = backend_is_at_work(s) && holds_thread(s) ? looked_ns : 0;
 	} else {
 		busy |= asked && make_room(s, 0);
 		busy |= s->passes.in_flight && serve(s);

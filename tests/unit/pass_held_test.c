@@ -28,7 +28,7 @@ struct asker {
 	uint64_t lag_ns;
 	uint64_t asks_ns; /* 0: he has asked */
 	uint32_t n;
-	bool trims; /* its sequence, each time before */
+	uint32_t n_trims, n_forks; /* of its sequence, each time before */
 };
 
 /* The first is user 1, the others user 2. */
@@ -46,6 +46,8 @@ static struct school *start(void)
 
 	world.n_places = PLACES;
 	world.fixed_ns = SHORT_NS;
+	s->program.holds = true;
+	s->h.config.max_seqs = 4096; /* forks stay */
 	school_start(s);
 	return s;
 }
@@ -72,9 +74,12 @@ static void ask_again(struct asker *a, uint64_t had_ns, uint64_t heard_ns)
 	if (a->asks_ns == 0 || a->asks_ns > heard_ns)
 		return;
 	a->asks_ns = 0;
-	if (a->trims)
+	for (uint32_t i = 0; i < a->n_trims; i++)
 		client_submit(&a->pupil->c,
 			      (struct abi_entry){.kind = ABI_TRIM, .seq = a->pupil->seq}, NULL, 0);
+	for (uint32_t i = 0; i < a->n_forks; i++)
+		client_submit(&a->pupil->c,
+			      (struct abi_entry){.kind = ABI_FORK, .seq = a->pupil->seq}, NULL, 0);
 	ask(a->pupil, 1);
 }
 
@@ -143,17 +148,41 @@ static void who_asks_for_a_token_at_a_time_has_half(void **state)
 	}
 }
 
-/* A round serves one entry of a lane that may be long: what is behind it has come as well. */
-static void who_trims_before_each_token_has_half(void **state)
+/* A look serves one entry of a lane that may be long: what is behind it has come as well. */
+static void who_trims_and_forks_before_each_token_has_half(void **state)
 {
-	struct course c;
+	static const uint32_t n[][2] = {{1, 0}, {2, 0}, {1, 1}, {4, 0}};
 
 	(void)state;
-	course_start(&c, 60 * US);
-	c.askers[0].trims = true;
-	go_and_look(&c, 500 * MS);
-	assert_true(share_of_one(&c) >= FAIR);
-	school_free(c.school);
+	for (uint32_t i = 0; i < sizeof(n) / sizeof(*n); i++) {
+		struct course c;
+
+		course_start(&c, 60 * US);
+		c.askers[0].n_trims = n[i][0];
+		c.askers[0].n_forks = n[i][1];
+		go_and_look(&c, 500 * MS);
+		assert_true(share_of_one(&c) >= FAIR);
+		school_free(c.school);
+	}
+}
+
+/* What a backend does that holds nobody is looked at in rounds of its own. */
+static void only_who_is_held_is_deaf(void **state)
+{
+	(void)state;
+	for (int holds = 0; holds < 2; holds++) {
+		struct school *s = start();
+
+		s->program.holds = holds;
+		join(s, 1, 10, 1);
+		for (int i = 0; world.n_passes == 0; i++) {
+			assert_true(i < 1000);
+			assert_int_equal(s->h.sched->core.deaf_since_ns, 0);
+			go_round(s);
+		}
+		assert_int_equal(s->h.sched->core.deaf_since_ns > 0, holds);
+		school_free(s);
+	}
 }
 
 /* The same beside prompts, and of prompts. */
@@ -231,7 +260,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_asks_for_a_token_at_a_time_has_half),
-		cmocka_unit_test(who_trims_before_each_token_has_half),
+		cmocka_unit_test(who_trims_and_forks_before_each_token_has_half),
+		cmocka_unit_test(only_who_is_held_is_deaf),
 		cmocka_unit_test(each_of_two_has_half_of_tokens_and_of_prompts),
 		cmocka_unit_test(who_comes_sooner_pays_for_as_long_as_he_was_waited_for),
 		cmocka_unit_test(who_was_slow_once_is_waited_for_again),

@@ -27,8 +27,7 @@ struct sched_core {
 	struct requests requests;
 	uint64_t (*clock)(void); /* a test's; NULL: CLOCK_MONOTONIC, in nanoseconds */
 	uint64_t now_ns; /* read once a round and after each batch */
-	/* When rings were looked at last, if the backend has begun something since, which may have
-	 * held this thread; else 0. */
+	/* When rings were looked at last, if the backend has held this thread since; else 0. */
 	uint64_t deaf_since_ns;
 	uint64_t next_tick_ns; /* when the store's clocks are to be looked at; 0: at once */
 	uint32_t n_cores;

@@ -300,15 +300,20 @@ static bool serve_in_turns(struct lanes *l)
 	bool any = serve_from(l, first, l->n);
 
 	any |= serve_from(l, 0, first);
-	l->some_had_enough = false;
 	return any;
 }
 
 bool lanes_serve(struct lanes *l)
 {
 	l->several_users = users_are_several(l->core);
-	l->some_left = false;
+	l->some_had_enough = l->some_left = false;
 	return l->several_users ? serve_in_turns(l) : serve_from(l, 0, l->n);
+}
+
+bool lanes_serve_again(struct lanes *l)
+{
+	l->some_left = false;
+	return serve_from(l, 0, l->n);
 }
 
 bool lanes_waiting(const struct lanes *l)

@@ -27,7 +27,7 @@ struct lanes {
 	uint64_t n_rounds;
 	bool several_users; /* in this round, of which the rest is, if there are */
 	bool some_had_enough;
-	bool some_left; /* in this round a lane has more, behind an entry that may be long */
+	bool some_left; /* at the last look a lane had more, behind an entry that may be long */
 	uint64_t last_serial;
 };
 
@@ -44,6 +44,9 @@ void lane_shut_down(struct lanes *l, struct sched_lane *lane, struct outcome out
 /* Serves every lane that has something, a bounded number of entries, until it holds a step; where
  * there are several users, only so many of one's. Returns whether one had. */
 bool lanes_serve(struct lanes *l);
+/* Another look in the same round: what a user has had of it counts, so nobody has more of it by
+ * looks. */
+bool lanes_serve_again(struct lanes *l);
 /* Is there an entry that nobody has looked at? For the last look before sleeping. */
 bool lanes_waiting(const struct lanes *l);
 /* Lanes with an entry in the last 10 ms. */
