@@ -185,6 +185,34 @@ static void only_who_is_held_is_deaf(void **state)
 	}
 }
 
+static int take_a_while(struct sched *s, struct sched_request *request)
+{
+	(void)s;
+	(void)request;
+	world.now_ns += (uint64_t)(3 * MS);
+	return 0;
+}
+
+/* Who comes while requests are served has come behind the last look. */
+static void what_is_served_is_behind_the_last_look(void **state)
+{
+	struct school *s = start();
+	struct sched_request one = {.serve = take_a_while}, other = one;
+	uint64_t begun_ns = world.now_ns;
+
+	(void)state;
+	ask(join(s, 1, 0, 1), 10);
+	sched_post(s->h.sched, &one);
+	sched_post(s->h.sched, &other);
+	sched_round(s->h.sched);
+	assert_int_equal(world.n_passes, 1);
+	assert_true(world.now_ns >= begun_ns + 6 * MS);
+	assert_true(s->h.sched->core.deaf_since_ns <= world.now_ns - 6 * MS);
+	assert_ptr_equal(sched_reap(s->h.sched), &one);
+	assert_ptr_equal(sched_reap(s->h.sched), &other);
+	school_free(s);
+}
+
 /* The same beside prompts, and of prompts. */
 static void each_of_two_has_half_of_tokens_and_of_prompts(void **state)
 {
@@ -262,6 +290,7 @@ int main(void)
 		cmocka_unit_test(who_asks_for_a_token_at_a_time_has_half),
 		cmocka_unit_test(who_trims_and_forks_before_each_token_has_half),
 		cmocka_unit_test(only_who_is_held_is_deaf),
+		cmocka_unit_test(what_is_served_is_behind_the_last_look),
 		cmocka_unit_test(each_of_two_has_half_of_tokens_and_of_prompts),
 		cmocka_unit_test(who_comes_sooner_pays_for_as_long_as_he_was_waited_for),
 		cmocka_unit_test(who_was_slow_once_is_waited_for_again),
