@@ -29,6 +29,7 @@ struct client {
 	uint32_t n_us;
 	bool measures; /* times are taken */
 	uint32_t n_tokens; /* decoded */
+	uint32_t tail; /* of them in each sequence, behind the prefix */
 };
 
 static void check(int r, const struct coppice *c)
@@ -215,6 +216,17 @@ static void token_on_stream(struct client *cl)
 	check(result.status, cl->c);
 }
 
+static void trim_all(struct client *cl)
+{
+	for (uint32_t i = 0; i < cl->o->seqs; i++) {
+		uint64_t ticket;
+
+		check(coppice_seq_trim(cl->seqs[i], cl->o->prefix, &ticket), cl->c);
+		check(coppice_wait(cl->lane, ticket, COPPICE_FOREVER), cl->c);
+	}
+	cl->tail = 0;
+}
+
 static void decode_token(struct client *cl, uint32_t number)
 {
 	extend_all(cl, number, cl->n_tokens);
@@ -223,6 +235,7 @@ static void decode_token(struct client *cl, uint32_t number)
 	else
 		token_on_host(cl);
 	cl->n_tokens++;
+	cl->tail++;
 }
 
 static void decode(struct client *cl, uint32_t number, uint32_t n_tokens)
@@ -250,24 +263,31 @@ static void await(int from_parent)
 		errx(1, "the parent is gone");
 }
 
+/* However long that takes, tails are no longer than those that are measured. */
 static void decode_until_told(struct client *cl, uint32_t number, int from_parent)
 {
 	struct pollfd p = {.fd = from_parent, .events = POLLIN};
 
-	while (poll(&p, 1, 0) == 0)
+	while (poll(&p, 1, 0) == 0) {
+		if (cl->tail >= cl->o->tokens)
+			trim_all(cl);
 		decode_token(cl, number);
+	}
 	await(from_parent);
 }
 
+/* What was decoded until the parent told is a matter of chance, and would be read by each step. */
 static void measure(struct client *cl, uint32_t number, int to_parent)
 {
-	uint32_t first = cl->n_tokens;
+	uint32_t first = client_warm_tokens(cl->o);
 	double tail;
 
+	trim_all(cl);
+	decode(cl, number, first);
 	cl->measures = true;
-	decode(cl, number, cl->o->tokens - client_warm_tokens(cl->o));
+	decode(cl, number, cl->o->tokens - first);
 	cl->measures = false;
-	tail = (first + cl->n_tokens + 1) / 2.0;
+	tail = (first + cl->tail + 1) / 2.0;
 	tell(to_parent, &tail, sizeof(tail));
 	tell(to_parent, cl->us, cl->n_us * sizeof(*cl->us));
 }

@@ -3,9 +3,10 @@
  * a lane, an arena and sequences that share a prefix with everybody's.
  *
  * On the pipes: "r" once the prefix is there; it starts on a byte from the parent, after a random
- * moment; "w" when it is warm. It decodes on until the next byte, from which it takes times; then,
- * as doubles, the mean length of a sequence's own tail meanwhile and the times. It decodes on until
- * the last byte, so that nobody is ever measured in less company.
+ * moment; "w" when it is warm. It decodes on until the next byte, then from the prefix anew, so
+ * that the tails of what is measured are of one length in every run; once warm it takes times.
+ * Then, as doubles, the mean length of a sequence's own tail meanwhile and the times. It decodes on
+ * until the last byte, so that nobody is ever measured in less company.
  */
 #ifndef COPPICE_BENCH_CLIENT_H
 #define COPPICE_BENCH_CLIENT_H
