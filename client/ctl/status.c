@@ -1,7 +1,8 @@
 /*
  * status.c - coppicectl status: counters in words, a topic a line.
  *
- * Every number is a field of StatusReply; coppicectl(1) says what each counts.
+ * Every number is a field of StatusReply; coppicectl(1) says what each counts. What has counted
+ * nothing yet may be left out; a limit is said before anybody comes near it.
  */
 #include "status.h"
 
@@ -92,8 +93,7 @@ static void print_counts(const Coppice__StatusReply *s)
 	       text_bytes(s->page_bytes).s, text_bytes(s->pool_bytes_used).s,
 	       text_bytes(s->pool_bytes).s);
 	print_share(s);
-	if (s->device_arena_bytes || s->n_input_waits)
-		print_streams(s);
+	print_streams(s);
 	printf("  tokens     %s matched, %s published, %s dropped as copies; %s pages evicted\n",
 	       text_count(s->tokens_matched).s, text_count(s->tokens_published).s,
 	       text_count(s->tokens_dropped).s, text_count(s->pages_evicted).s);
@@ -150,8 +150,10 @@ static void print_segments(const Coppice__StatusReply *s)
 
 static void print_passes(const Coppice__StatusReply *s)
 {
-	printf("  passes     %s of programs, %.1f tokens each, %s each\n", text_count(s->passes).s,
-	       ratio(s->pass_rows, s->passes), text_duration(s->pass_ns / s->passes).s);
+	if (s->passes)
+		printf("  passes     %s of programs, %.1f tokens each, %s each\n",
+		       text_count(s->passes).s, ratio(s->pass_rows, s->passes),
+		       text_duration(s->pass_ns / s->passes).s);
 	print_segments(s);
 }
 
@@ -164,9 +166,8 @@ static void print_work(const Coppice__StatusReply *s)
 	       text_count(s->batches).s, text_count(s->decode_jobs).s,
 	       ratio(s->decode_sessions, s->decode_jobs), text_count(s->prefill_jobs).s,
 	       text_count(s->rows).s);
-	if (s->passes)
-		print_passes(s);
-	if (s->weights_bytes || s->weight_names_bytes)
+	print_passes(s);
+	if (s->has_weights_bytes)
 		print_weights(s);
 	status_print_memory("  memory     ", s);
 	print_kv_read("KV", s->kv_bytes_read, s->kv_bytes_alone);

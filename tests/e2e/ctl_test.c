@@ -215,6 +215,20 @@ static void test_what_a_user_may_have_is_said(void **state)
 	json_decref(object);
 }
 
+static void test_limits_are_said_before_there_is_work(void **state)
+{
+	struct ctl_answer a;
+
+	RUN(*state, &a, "status");
+	assert_int_equal(a.status, 0);
+	assert_says(a.out, "  streams    0 B of 4.0 GiB of device arenas");
+	assert_says(a.out, "  segments   0 of passes, 5 ms at most where others wait; ");
+	assert_says(a.out, "  under way  0 of 4 passes, ");
+	assert_says(a.out, "  weights    0 B of ");
+	assert_says(a.out, "  loads      0 of 8 under way; for one user 2, ");
+	assert_null(strstr(a.out, "  passes     "));
+}
+
 static void test_an_empty_list_says_so(void **state)
 {
 	static const char *const lists[][2] = {
@@ -464,6 +478,8 @@ int main(void)
 		WITH_DAEMON(test_sessions_read_as_text),
 		WITH_DAEMON(test_what_a_user_may_have_is_said),
 		WITH_DAEMON(test_coppicectl_does_not_list_itself),
+		cmocka_unit_test_setup_teardown(test_limits_are_said_before_there_is_work,
+						ctl_fixture_new_empty, ctl_fixture_free),
 		cmocka_unit_test_setup_teardown(test_an_empty_list_says_so, ctl_fixture_new_empty,
 						ctl_fixture_free),
 		WITH_DAEMON(test_models_say_how_they_are_split),
