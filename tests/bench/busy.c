@@ -19,7 +19,7 @@ struct busy_session {
 	struct coppice *c;
 	struct coppice_lane *lane;
 	struct coppice_seq *seq;
-	uint16_t *arena; /* q, k, v, o of CHUNK rows each */
+	uint16_t *arena; /* k, v of CHUNK rows each, q, o of a step's */
 	uint64_t tickets[AHEAD_MAX]; /* of steps [n_done, n_asked), round about */
 	uint64_t n_done, n_asked;
 };
@@ -38,21 +38,28 @@ static int tell(int r, const struct busy_session *s)
 	return r;
 }
 
-static size_t row_elements(const struct busy *b)
+/* Elements of k or v, of q or o. */
+static size_t kv_elements(const struct busy *b)
 {
-	return (size_t)b->dim * (b->q_heads > b->kv_heads ? b->q_heads : b->kv_heads);
+	return (size_t)CHUNK * b->kv_heads * b->dim;
 }
 
+static size_t q_elements(const struct busy *b)
+{
+	return (size_t)b->rows * b->q_heads * b->dim;
+}
+
+/* Rows of the path are attended by nobody: they have no q and no o. */
 static int ask(const struct busy *b, struct busy_session *s, uint32_t n, bool append_only,
 	       uint64_t *ret_ticket)
 {
-	size_t part = CHUNK * row_elements(b);
+	uint16_t *q = append_only ? NULL : s->arena + 2 * kv_elements(b);
 	struct coppice_step_seq rows = {.seq = s->seq,
 					.n_new = n,
-					.q = s->arena,
-					.k = s->arena + part,
-					.v = s->arena + 2 * part,
-					.o = s->arena + 3 * part};
+					.q = q,
+					.k = s->arena,
+					.v = s->arena + kv_elements(b),
+					.o = q ? q + q_elements(b) : NULL};
 	struct coppice_step step = {.seqs = &rows, .n_seqs = 1, .append_only = append_only};
 	static const uint32_t ids[CHUNK];
 	int r = coppice_seq_extend(s->seq, ids, n, NULL);
@@ -60,16 +67,26 @@ static int ask(const struct busy *b, struct busy_session *s, uint32_t n, bool ap
 	return r ? r : coppice_step(s->lane, &step, ret_ticket);
 }
 
+/* The oldest of those that have been asked for. Returns its status. */
+static int await(struct busy_session *s)
+{
+	return coppice_wait(s->lane, s->tickets[s->n_done++ % AHEAD_MAX], COPPICE_FOREVER);
+}
+
+/* As many chunks on their way as steps are later: none waits for the daemon to hear of it. */
 static int path_make(const struct busy *b, struct busy_session *s)
 {
-	uint64_t ticket = 0;
 	int r = 0;
 
 	for (uint32_t at = 0; at < path_tokens(b) && !r; at += CHUNK) {
-		r = ask(b, s, CHUNK, true, &ticket);
+		if (s->n_asked - s->n_done == b->ahead)
+			r = await(s);
 		if (r == 0)
-			r = coppice_wait(s->lane, ticket, COPPICE_FOREVER);
+			r = ask(b, s, CHUNK, true, &s->tickets[s->n_asked++ % AHEAD_MAX]);
 	}
+	while (r == 0 && s->n_done < s->n_asked)
+		r = await(s);
+	s->n_done = s->n_asked = 0;
 	return r;
 }
 
@@ -77,14 +94,31 @@ static int arena_make(const struct busy *b, struct busy_session *s)
 {
 	struct coppice_arena *arena;
 	int r = coppice_arena_new(s->c, COPPICE_HOST,
-				  4 * CHUNK * row_elements(b) * sizeof(uint16_t), &arena);
+				  2 * (kv_elements(b) + q_elements(b)) * sizeof(uint16_t), &arena);
 
 	if (r == 0)
 		s->arena = coppice_arena_base(arena);
 	return r;
 }
 
-/* A salt of its own: nothing is shared. */
+/* With a salt of its own nothing is shared; with a common one the first makes the path, and the
+ * others find it. */
+static int path_find(const struct busy *b, struct busy_session *s, uint32_t model, uint32_t number)
+{
+	bool is_there = b->one_path && number > 1;
+	uint32_t n = is_there ? path_tokens(b) + 1 : 1;
+	uint32_t *ids = calloc(n, sizeof(*ids));
+	struct coppice_match match = {0};
+	int r = ids ? coppice_seq_open(s->lane, model, ids, n, b->one_path ? 0 : number, &s->seq,
+				       &match)
+		    : -ENOMEM;
+
+	free(ids);
+	if (r == 0 && !is_there)
+		r = path_make(b, s);
+	return r == 0 && is_there && match.cached < path_tokens(b) ? -ENOENT : r;
+}
+
 static int session_start(const struct busy *b, struct busy_session *s, const char *socket,
 			 uint32_t number)
 {
@@ -94,7 +128,7 @@ static int session_start(const struct busy *b, struct busy_session *s, const cha
 					  .n_kv_heads = b->kv_heads,
 					  .head_dim = b->dim,
 					  .dtype = COPPICE_BF16};
-	uint32_t model, first = 0;
+	uint32_t model;
 	int r = coppice_connect(&s->c, socket);
 
 	if (r == 0)
@@ -103,9 +137,7 @@ static int session_start(const struct busy *b, struct busy_session *s, const cha
 		r = arena_make(b, s);
 	if (r == 0)
 		r = coppice_lane_new(s->c, &s->lane);
-	if (r == 0)
-		r = coppice_seq_open(s->lane, model, &first, 1, number, &s->seq, NULL);
-	return r ? r : path_make(b, s);
+	return r ? r : path_find(b, s, model, number);
 }
 
 /* From time to time behind the path again: else it would grow until the pool is full. */

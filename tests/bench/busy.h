@@ -1,6 +1,6 @@
 /*
  * busy.h - a user who is never done: sessions of one process, each of which decodes behind a path
- * of its own and always has steps waiting in its lane.
+ * and always has steps waiting in its lane.
  *
  * So nobody comes late for a turn of his, however slow the machine is. For measures of who has how
  * much of the backend's time.
@@ -16,6 +16,7 @@
 struct busy {
 	uint32_t n_sessions;
 	uint32_t n_tokens; /* of each path */
+	bool one_path; /* of all sessions, made once: else each has its own */
 	uint32_t q_heads, kv_heads, dim; /* of a model of one layer, bf16 */
 	uint32_t rows; /* of a step, 1 to BUSY_ROWS_MAX */
 	uint32_t ahead; /* steps that a session has waiting, 1 to 64 */
