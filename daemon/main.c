@@ -69,7 +69,8 @@ static int board_new(struct daemon *d)
 	return 0;
 }
 
-/* Without a size of their own they take a quarter of the memory that there is. */
+/* Without a size of their own they may take half of the memory that there is: what the pool has not
+ * taken yet is theirs too, and a user's three quarters still hold a model of 8 billion on 80 GB. */
 static int weights_start(struct daemon *d)
 {
 	const struct config *c = &d->config;
@@ -94,7 +95,7 @@ static int weights_start(struct daemon *d)
 	if (d->backend.ops->memory(c->device[0] ? c->device : NULL, &memory, error, sizeof(error)))
 		memory.bytes = UINT64_MAX;
 	else if (!config.memory.bytes)
-		config.memory.bytes = memory.bytes / 4;
+		config.memory.bytes = memory.bytes / 2;
 	if (!config.memory.domain_bytes)
 		config.memory.domain_bytes = config.memory.bytes / 4 * 3;
 	ledger_init(&d->ledger, c->pool_bytes - c->stage_bytes,

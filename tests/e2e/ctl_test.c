@@ -44,6 +44,19 @@ static void test_status_counts_what_was_computed(void **state)
 	json_decref(object);
 }
 
+/* Of 80 GB a user has 30: two copies of a model of 7 billion parameters, or one of 14. */
+static void test_weights_take_half_of_the_memory_and_a_user_three_quarters_of_it(void **state)
+{
+	json_int_t memory = (json_int_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+	json_t *object = ASK(*state, 0, "status");
+	json_int_t most = integer(object, "weights_bytes_max");
+
+	if (strcmp(test_backend(), "cpu") == 0)
+		assert_int_equal(most, memory / 2);
+	assert_int_equal(integer(object, "domain_weights_bytes_max"), most / 4 * 3);
+	json_decref(object);
+}
+
 static void test_status_reads_as_text(void **state)
 {
 	struct ctl_answer a;
@@ -467,6 +480,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		WITH_DAEMON(test_status_counts_what_was_computed),
+		WITH_DAEMON(test_weights_take_half_of_the_memory_and_a_user_three_quarters_of_it),
 		WITH_DAEMON(test_status_reads_as_text),
 		WITH_DAEMON(test_tree_is_drawn),
 		WITH_DAEMON(test_tree_goes_as_deep_as_asked),
