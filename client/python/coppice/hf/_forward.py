@@ -56,6 +56,10 @@ class Forward:
     ) -> None:
         self.workspace, self.layout = workspace, layout
         self.memory = memory or workspace.reserve(layout.n)
+        n, memory = layout.n, self.memory
+        self.news_at = [memory.q[:n], memory.k[:n], memory.v[:n]]
+        self.o, self.lse = memory.o[1 : 1 + n], memory.lse[1 : 1 + n]
+        self.wanted = wanted_of(workspace.shape, layout)
         self.gather = layout.gather.to(workspace.device)
         self.scatter = layout.scatter.to(workspace.device)
         self.parts = [
@@ -82,24 +86,24 @@ class Forward:
 
     def attend(self, layer: int, q: Any, k: Any, v: Any, sinks: Any) -> torch.Tensor:
         """[rows, heads, columns, head_dim] of q, k, v; O of [rows, columns, heads, head_dim]."""
-        self._gather([flat(q), flat(k), flat(v)])
+        self._gather([q, k, v])
         self.step(layer)
-        o = self._results(self.memory.o)
+        o = self._results(self.memory.o, self.o)
         if sinks is not None:
             o = o * self._kept(sinks).to(o.dtype)
         return o.view(q.shape[0], q.shape[2], *o.shape[1:])
 
     def _gather(self, news: list[torch.Tensor]) -> None:
-        n, memory = self.layout.n, self.memory
-        buffers = [memory.q[:n], memory.k[:n], memory.v[:n]]
+        flat_news = [flat(new) for new in news]
         if self.layout.is_whole:
-            torch._foreach_copy_(buffers, news)  # by one kernel
+            torch._foreach_copy_(self.news_at, flat_news)  # by one kernel
             return
-        for buffer, new in zip(buffers, news):
+        for buffer, new in zip(self.news_at, flat_news):
             torch.index_select(new, 0, self.gather, out=buffer)
 
-    def _results(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows.index_select(0, self.scatter)
+    def _results(self, rows: torch.Tensor, computed: torch.Tensor) -> torch.Tensor:
+        """A copy: the next layer's are written where these lie."""
+        return computed.clone() if self.layout.is_whole else rows.index_select(0, self.scatter)
 
     def step(self, layer: int) -> None:
         self.workspace.step(layer, self.parts)
@@ -113,13 +117,16 @@ class Forward:
 
     def _kept(self, sinks: torch.Tensor) -> torch.Tensor:
         """What a sink leaves of O: it takes part in the sum alone."""
-        lse = self._results(self.memory.lse)
+        lse = self._results(self.memory.lse, self.lse)
         return torch.sigmoid(lse - sinks.float())[..., None]
 
 
 def flat(rows: torch.Tensor) -> torch.Tensor:
     """[rows, heads, columns, head_dim] as [rows x columns, heads, head_dim]."""
-    return rows.transpose(1, 2).reshape(-1, rows.shape[1], rows.shape[3])
+    n_rows, n_heads, n_columns, head_dim = rows.shape
+    if n_columns == 1:
+        return rows.reshape(n_rows, n_heads, head_dim)
+    return rows.transpose(1, 2).reshape(-1, n_heads, head_dim)
 
 
 def part_of(row: Row, memory: Rows, first: int, count: int) -> Part:
@@ -130,26 +137,28 @@ def part_of(row: Row, memory: Rows, first: int, count: int) -> Part:
     )
 
 
-def check_tensor(name: str, tensor: torch.Tensor, n_heads: int, like: Any, shape: Shape) -> None:
-    n_rows, n_columns, device = like
-    wanted = n_rows, n_heads, n_columns, shape.head_dim
-    if tuple(tensor.shape) != wanted:
+def wanted_of(shape: Shape, layout: Layout) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shapes of q, and of k and v."""
+    n_rows, tail = len(layout.rows), (layout.n_columns, shape.head_dim)
+    return (n_rows, shape.n_q_heads, *tail), (n_rows, shape.n_kv_heads, *tail)
+
+
+def check_tensor(name: str, tensor: torch.Tensor, wanted: tuple[int, ...], at: Workspace) -> None:
+    if tensor.shape != wanted:
         raise invalid(f"{name} is {list(tensor.shape)}, wanted: {list(wanted)}")
-    if tensor.dtype != shape.dtype:
-        raise invalid(f"{name} is of {tensor.dtype}, the model was attached as {shape.dtype}")
-    if tensor.device != device:
-        raise invalid(f"{name} is on {tensor.device}, the model was attached on {device}")
+    if tensor.dtype != at.shape.dtype:
+        raise invalid(f"{name} is of {tensor.dtype}, the model was attached as {at.shape.dtype}")
+    if tensor.device != at.device:
+        raise invalid(f"{name} is on {tensor.device}, the model was attached on {at.device}")
     if tensor.requires_grad and torch.is_grad_enabled():
         raise invalid("there are no gradients through the daemon: use torch.no_grad()")
 
 
 def check_qkv(forward: Forward, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    shape = forward.workspace.shape
-    layout = forward.layout
-    like = len(layout.rows), layout.n_columns, forward.workspace.device
-    check_tensor("q", q, shape.n_q_heads, like, shape)
-    check_tensor("k", k, shape.n_kv_heads, like, shape)
-    check_tensor("v", v, shape.n_kv_heads, like, shape)
+    of_q, of_kv = forward.wanted
+    check_tensor("q", q, of_q, forward.workspace)
+    check_tensor("k", k, of_kv, forward.workspace)
+    check_tensor("v", v, of_kv, forward.workspace)
 
 
 def check_options(shape: Shape, options: dict[str, Any]) -> None:
