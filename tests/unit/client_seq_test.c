@@ -152,38 +152,39 @@ static void a_prompt_that_the_daemon_cannot_take_is_refused_after_a_second(void 
 struct opener {
 	struct fixture *f;
 	struct coppice_lane *lane;
-	uint64_t took_ns;
+	uint64_t ended_ns;
 	int r;
 };
 
 static void *open_while_busy(void *arg)
 {
 	struct opener *o = arg;
-	uint64_t begin_ns = clock_now_ns();
 	struct coppice_seq *seq;
 
 	o->r = coppice_seq_open(o->lane, o->f->model, o->f->ids, 4, 1, &seq, NULL);
-	o->took_ns = clock_now_ns() - begin_ns;
+	o->ended_ns = clock_now_ns();
 	return NULL;
 }
 
-/* The later of two has its second behind that of the other. */
+/* The later of two has its second behind that of the other, however much later it came. */
 static void a_prompt_has_its_second_behind_one_that_is_asked_again(void **state)
 {
 	struct fixture *f = *state;
 	struct opener a = {f, f->lane, 0, 0}, b = {.f = f};
 	struct coppice_seq *seqs[REQUESTS_MAX];
 	pthread_t thread;
+	uint64_t begin_ns;
 
 	assert_int_equal(coppice_lane_new(f->c, &b.lane), 0);
 	client_open_seq(f, f->lane, 8);
 	fill_requests(f, seqs, COPPICE_FOREVER);
+	begin_ns = clock_now_ns();
 	assert_int_equal(pthread_create(&thread, NULL, open_while_busy, &b), 0);
 	open_while_busy(&a);
 	pthread_join(thread, NULL);
 	assert_int_equal(a.r, -EBUSY);
 	assert_int_equal(b.r, -EBUSY);
-	assert_true(a.took_ns >= 1800 * MS || b.took_ns >= 1800 * MS);
+	assert_true(a.ended_ns - begin_ns >= 1800 * MS || b.ended_ns - begin_ns >= 1800 * MS);
 }
 
 /* ---- many at once ---- */
