@@ -116,16 +116,35 @@ static inline bool ring_is_cancelled(const struct abi_lane *lane, uint64_t ticke
 	       ticket;
 }
 
-/* Daemon: where the completion of the next ticket in order is written, and never read. A copy that
- * was made elsewhere would be waited for: it is read in larger words than it was written in. */
-static inline struct abi_completion *ring_completion_slot(struct abi_lane *lane, uint64_t ticket)
+/* What a completion says beside its ticket, in the words that struct abi_completion has behind
+ * it. */
+struct ring_completion_words {
+	uint64_t status, value, detail;
+};
+
+/* The word of status, reason and where. */
+static inline uint64_t ring_status_word(int32_t status, uint16_t reason, uint16_t where)
 {
-	return &lane->completions[ring_slot(ticket)];
+	static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the status comes first");
+	static_assert(offsetof(struct abi_completion, status) == 8 &&
+			      offsetof(struct abi_completion, reason) == 12 &&
+			      offsetof(struct abi_completion, where) == 14,
+		      "one word");
+	return (uint32_t)status | (uint64_t)reason << 32 | (uint64_t)where << 48;
 }
 
-/* Daemon: completes the ticket, whose completion is in its slot. Pairs with ring_done. */
-static inline void ring_complete(struct abi_lane *lane, uint64_t ticket)
+/* Daemon: completes the next ticket in order. Pairs with ring_done. The completion's line and that
+ * of `done` are with the client's core, and come from there together: so it is written by two
+ * stores from registers, right before `done`. By more, and sooner, a round trip takes a tenth
+ * longer; a struct that was just filled word by word would be waited for when it is copied. */
+static inline void ring_complete(struct abi_lane *lane, uint64_t ticket,
+				 struct ring_completion_words words)
 {
+	typedef uint64_t half __attribute__((vector_size(16), aligned(8), may_alias));
+	half *to = (half *)&lane->completions[ring_slot(ticket)];
+
+	to[0] = (half){ticket, words.status};
+	to[1] = (half){words.value, words.detail};
 	atomic_store_explicit(&lane->soon, ticket, memory_order_relaxed);
 	atomic_store_explicit(&lane->done, ticket, memory_order_release);
 }

@@ -126,9 +126,8 @@ static void daemon_serve(struct sides *s, uint64_t ticket)
 
 	ring_copy_entry(s->daemon_lane, ticket, &entry);
 	s->bad_entries += memcmp(&entry, &expected, sizeof(entry)) != 0;
-	*ring_completion_slot(s->daemon_lane, ticket) =
-		(struct abi_completion){.ticket = ticket, .value = entry.seq ^ entry.arg};
-	ring_complete(s->daemon_lane, ticket);
+	ring_complete(s->daemon_lane, ticket,
+		      (struct ring_completion_words){.value = entry.seq ^ entry.arg});
 	if (ring_client_asleep(s->daemon_lane))
 		syscall(SYS_futex, ring_done_futex(s->daemon_lane), FUTEX_WAKE, INT32_MAX, NULL,
 			NULL, 0);

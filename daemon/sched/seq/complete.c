@@ -10,6 +10,7 @@
 #include "proto/ring.h"
 
 #include <linux/futex.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -39,30 +40,37 @@ static __attribute__((noinline)) void ring_descriptor(struct sched_core *core,
 	(void)r;
 }
 
-static void say_failure(const struct outcome *outcome, struct abi_completion *completion)
+static struct ring_completion_words success_words(const struct outcome *outcome)
 {
-	completion->reason = (uint16_t)outcome->reason;
-	completion->where = (uint16_t)(outcome->where < UINT16_MAX ? outcome->where : UINT16_MAX);
-	completion->cause = outcome->cause;
-	completion->published = outcome->value;
+	struct ring_completion_words words = {.value = outcome->value};
+	const float shares[2] = {outcome->attended, outcome->mass};
+
+	static_assert(sizeof(shares) == sizeof(words.detail), "one word");
+	memcpy(&words.detail, shares, sizeof(shares));
+	return words;
+}
+
+static struct ring_completion_words failure_words(const struct outcome *outcome)
+{
+	uint32_t where = outcome->where < UINT16_MAX ? outcome->where : UINT16_MAX;
+
+	return (struct ring_completion_words){
+		.status = ring_status_word(outcome->status, (uint16_t)outcome->reason,
+					   (uint16_t)where),
+		.value = outcome->cause,
+		.detail = outcome->value,
+	};
 }
 
 void complete_entry(struct sched_core *core, struct sched_lane *lane, const struct outcome *outcome)
 {
-	struct abi_completion *completion = ring_completion_slot(lane->shared, lane->accepted);
+	const struct ring_completion_words words =
+		outcome->status ? failure_words(outcome) : success_words(outcome);
 
-	*completion = (struct abi_completion){.ticket = lane->accepted, .status = outcome->status};
-	if (outcome->status) {
-		say_failure(outcome, completion);
-		core->stats.entries_failed++;
-	} else {
-		completion->value = outcome->value;
-		completion->attended = outcome->attended;
-		completion->mass = outcome->mass;
-	}
+	core->stats.entries_failed += outcome->status != 0;
 	core->stats.entries++;
 	lane->session->entries++;
-	ring_complete(lane->shared, lane->accepted);
+	ring_complete(lane->shared, lane->accepted, words);
 	if (lane->word < ABI_LANE_WORDS)
 		ring_set_done_word(lane->shared, lane->word);
 	lane->word = ABI_LANE_WORDS;
