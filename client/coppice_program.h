@@ -248,6 +248,10 @@ struct coppice_decode {
  */
 COPPICE_MUST_CHECK int coppice_decode(struct coppice_lane *lane,
 				      const struct coppice_decode *decode, uint64_t *ret_ticket);
+/* The same, and waits until it has completed, as coppice_step_wait does. Blocks. */
+COPPICE_MUST_CHECK int coppice_decode_wait(struct coppice_lane *lane,
+					   const struct coppice_decode *decode, uint64_t timeout_ns,
+					   uint64_t *ret_ticket);
 
 /*
  * The rest of a decode is not wanted any more: it ends with -ECANCELED before its next chunk, or as

@@ -217,3 +217,22 @@ int coppice_wait(struct coppice_lane *lane, uint64_t ticket, uint64_t timeout_ns
 
 	return wait_completion(lane, ticket, timeout_ns, &completion);
 }
+
+int wait_submitted(struct coppice_lane *lane, wait_submit *submit, const void *order,
+		   uint64_t timeout_ns, uint64_t *ret_ticket)
+{
+	uint64_t deadline_ns = clock_add_ns(clock_now_ns(), timeout_ns);
+	uint64_t ticket;
+	int r;
+
+	while ((r = submit(lane, order, &ticket)) == -EAGAIN) {
+		r = wait_oldest(lane, clock_left_ns(deadline_ns));
+		if (r < 0)
+			return r;
+	}
+	if (r < 0)
+		return r;
+	if (ret_ticket)
+		*ret_ticket = ticket;
+	return coppice_wait(lane, ticket, clock_left_ns(deadline_ns));
+}

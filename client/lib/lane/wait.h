@@ -11,4 +11,10 @@ MUST_CHECK int wait_completion(struct coppice_lane *lane, uint64_t ticket, uint6
  * more. 0, -ETIMEDOUT, -ECONNRESET, -EOWNERDEAD; explains. */
 MUST_CHECK int wait_oldest(struct coppice_lane *lane, uint64_t timeout_ns);
 
+/* Submits one entry; -EAGAIN: the lane is full. */
+typedef int wait_submit(struct coppice_lane *lane, const void *order, uint64_t *ret_ticket);
+/* Does so, once there is room, and waits until it has completed: coppice_step_wait's contract. */
+MUST_CHECK int wait_submitted(struct coppice_lane *lane, wait_submit *submit, const void *order,
+			      uint64_t timeout_ns, uint64_t *ret_ticket);
+
 #endif

@@ -7,6 +7,7 @@
 #include "client/coppice_program.h"
 #include "client/lib/base/sized.h"
 #include "client/lib/lane/submit.h"
+#include "client/lib/lane/wait.h"
 #include "client/lib/memory/arena.h"
 #include "client/lib/seq/seq.h"
 #include "proto/ring.h"
@@ -154,6 +155,17 @@ int coppice_decode(struct coppice_lane *lane, const struct coppice_decode *decod
 				      .count = decode->n_seqs},
 		   ret_ticket);
 	return 0;
+}
+
+static int submit(struct coppice_lane *lane, const void *decode, uint64_t *ret_ticket)
+{
+	return coppice_decode(lane, decode, ret_ticket);
+}
+
+int coppice_decode_wait(struct coppice_lane *lane, const struct coppice_decode *decode,
+			uint64_t timeout_ns, uint64_t *ret_ticket)
+{
+	return wait_submitted(lane, submit, decode, timeout_ns, ret_ticket);
 }
 
 int coppice_decode_cancel(struct coppice_lane *lane, uint64_t ticket)

@@ -8,7 +8,6 @@
  */
 #include "step.h"
 
-#include "client/lib/base/clock.h"
 #include "client/lib/base/sized.h"
 #include "client/lib/lane/wait.h"
 #include "client/lib/memory/arena.h"
@@ -195,30 +194,13 @@ int coppice_step(struct coppice_lane *lane, const struct coppice_step *step, uin
 	return r;
 }
 
-/* Submits; where the lane is full, once its oldest entry has left. */
-static int submit_in_time(struct coppice_lane *lane, const struct coppice_step *step,
-			  uint64_t deadline_ns, uint64_t *ret_ticket)
+static int submit(struct coppice_lane *lane, const void *step, uint64_t *ret_ticket)
 {
-	int r;
-
-	while ((r = coppice_step(lane, step, ret_ticket)) == -EAGAIN) {
-		r = wait_oldest(lane, clock_left_ns(deadline_ns));
-		if (r < 0)
-			return r;
-	}
-	return r;
+	return coppice_step(lane, step, ret_ticket);
 }
 
 int coppice_step_wait(struct coppice_lane *lane, const struct coppice_step *step,
 		      uint64_t timeout_ns, uint64_t *ret_ticket)
 {
-	uint64_t deadline_ns = clock_add_ns(clock_now_ns(), timeout_ns);
-	uint64_t ticket;
-	int r = submit_in_time(lane, step, deadline_ns, &ticket);
-
-	if (r < 0)
-		return r;
-	if (ret_ticket)
-		*ret_ticket = ticket;
-	return coppice_wait(lane, ticket, clock_left_ns(deadline_ns));
+	return wait_submitted(lane, submit, step, timeout_ns, ret_ticket);
 }
