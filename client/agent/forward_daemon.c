@@ -102,15 +102,10 @@ static int await_weights(struct forward_daemon *self, bool progress, struct faul
 
 /* ---- the program ---------------------------------------------------------------------------- */
 
-static int find(void *weights, const char *name, uint32_t *ret)
-{
-	return coppice_weights_find(weights, name, ret);
-}
-
 static int make_program(struct forward_daemon *self, struct fault *fault)
 {
 	char why[COPPICE_HF_WHY_BYTES];
-	int r = coppice_hf_bind(self->program, find, self->weights, why);
+	int r = coppice_hf_bind(self->program, coppice_hf_find_weights, self->weights, why);
 	if (r < 0)
 		return fault_set(fault, r, "%s: %s", self->files.paths[0], why);
 	r = coppice_program_new(self->daemon.coppice, self->weights, &self->program->info,

@@ -2,7 +2,7 @@
  * coppice_hf.h - from a Hugging Face config.json to a program for coppice_program_new.
  *
  *      coppice_hf_read > (the weights are opened) > coppice_hf_bind > coppice_program_new >
- *      coppice_hf_free
+ *      coppice_hf_free;  or, once the weights are there, coppice_hf_program_new alone
  *
  * Families, by model_type: llama, mistral, qwen2, qwen3, phi3 (Phi-3 and Phi-4), olmo2, seed_oss,
  * smollm3. Tensors have the names that transformers gives them.
@@ -20,6 +20,8 @@
 #define COPPICE_HF_H
 
 #include "coppice_program.h"
+
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -65,6 +67,33 @@ COPPICE_MUST_CHECK int coppice_hf_bind(struct coppice_hf_program *program, coppi
 				       void *context, char why[COPPICE_HF_WHY_BYTES]);
 /* NULL is fine. */
 void coppice_hf_free(struct coppice_hf_program *program);
+
+/* For coppice_hf_bind: the context is a struct coppice_weights, which have been waited for. */
+static inline int coppice_hf_find_weights(void *weights, const char *name, uint32_t *ret_tensor)
+{
+	return coppice_weights_find((const struct coppice_weights *)weights, name, ret_tensor);
+}
+
+/* From path to a model in one call, without options: reads, binds, coppice_program_new, frees. The
+ * weights have been waited for. Blocks. -errno and a sentence as each of these. */
+COPPICE_MUST_CHECK static inline int coppice_hf_program_new(struct coppice *c,
+							    struct coppice_weights *weights,
+							    const char *path, uint32_t *ret_model,
+							    char why[COPPICE_HF_WHY_BYTES])
+{
+	struct coppice_hf_program *program = NULL;
+	int r = coppice_hf_read(path, NULL, &program, why);
+
+	if (r == 0)
+		r = coppice_hf_bind(program, coppice_hf_find_weights, weights, why);
+	if (r == 0) {
+		r = coppice_program_new(c, weights, &program->info, ret_model);
+		if (r < 0)
+			snprintf(why, COPPICE_HF_WHY_BYTES, "%s", coppice_explain(c));
+	}
+	coppice_hf_free(program);
+	return r;
+}
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

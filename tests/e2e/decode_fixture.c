@@ -140,18 +140,13 @@ struct coppice_weights *decode_weights(struct coppice *c)
 	return weights_of(c, MODEL_DIR "/model.safetensors");
 }
 
-static int find_tensor(void *weights, const char *name, uint32_t *ret)
-{
-	return coppice_weights_find(weights, name, ret);
-}
-
 struct coppice_hf_program *decode_program(const struct decode_client *client)
 {
 	struct coppice_hf_program *program;
 	char why[COPPICE_HF_WHY_BYTES];
 
 	if (coppice_hf_read(MODEL_DIR "/config.json", NULL, &program, why) < 0 ||
-	    coppice_hf_bind(program, find_tensor, client->weights, why) < 0)
+	    coppice_hf_bind(program, coppice_hf_find_weights, client->weights, why) < 0)
 		fail_msg("%s", why);
 	return program;
 }
@@ -172,11 +167,11 @@ struct coppice_program_info decode_deep_program(const struct coppice_hf_program 
 
 static void open_program(struct decode_client *client)
 {
-	struct coppice_hf_program *program = decode_program(client);
+	char why[COPPICE_HF_WHY_BYTES];
 
-	must(client->c,
-	     coppice_program_new(client->c, client->weights, &program->info, &client->model));
-	coppice_hf_free(program);
+	if (coppice_hf_program_new(client->c, client->weights, MODEL_DIR "/config.json",
+				   &client->model, why) < 0)
+		fail_msg("%s", why);
 }
 
 void decode_client_open(struct decode_client *client, const struct decode_service *s)
@@ -230,8 +225,7 @@ uint64_t decode_run(struct decode_client *client, struct coppice_seq *seq, const
 	struct coppice_result result;
 	uint64_t ticket;
 
-	must(client->c, coppice_decode(client->lane, &decode, &ticket));
-	must(client->c, coppice_wait(client->lane, ticket, COPPICE_SECONDS(60)));
+	must(client->c, coppice_decode_wait(client->lane, &decode, COPPICE_SECONDS(60), &ticket));
 	must(client->c, coppice_poll(client->lane, ticket, &result));
 	return result.value;
 }

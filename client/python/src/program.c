@@ -21,11 +21,6 @@ struct order {
 	uint32_t page_tokens;
 };
 
-static int find(void *context, const char *name, uint32_t *ret_tensor)
-{
-	return coppice_weights_find(context, name, ret_tensor);
-}
-
 static int read_config(const struct order *order, struct coppice_hf_program **ret, char *why)
 {
 	if (order->path)
@@ -43,7 +38,7 @@ static struct coppice_hf_program *bound(const struct order *order, struct coppic
 	Py_BEGIN_ALLOW_THREADS;
 	r = read_config(order, &program, why);
 	if (r == 0)
-		r = coppice_hf_bind(program, find, weights, why);
+		r = coppice_hf_bind(program, coppice_hf_find_weights, weights, why);
 	Py_END_ALLOW_THREADS;
 	if (r == 0)
 		return program;
