@@ -61,6 +61,20 @@ static void the_whole_agent_continues_a_prompt(void **state)
 	assert_string_equal(text, " unto Moses, Go up upon the mountai");
 }
 
+static void the_whole_agent_has_no_more_than_40_lines(void **state)
+{
+	FILE *file = fopen(WHOLE_AGENT_SOURCE, "re");
+	uint32_t n = 0;
+	int c;
+
+	(void)state;
+	assert_non_null(file);
+	while ((c = getc(file)) != EOF)
+		n += c == '\n';
+	fclose(file);
+	assert_in_range(n, 1, 40);
+}
+
 static void the_whole_agent_says_what_it_lacks(void **state)
 {
 	struct harness *h = *state;
@@ -82,6 +96,7 @@ int main(int argc, char **argv)
 		HARNESS_CASE(epoll, the_first_app_finds_its_prompt_the_second_time),
 		HARNESS_CASE(epoll, the_whole_agent_continues_a_prompt),
 		HARNESS_CASE(epoll, the_whole_agent_says_what_it_lacks),
+		cmocka_unit_test(the_whole_agent_has_no_more_than_40_lines),
 		cmocka_unit_test(the_first_app_says_that_there_is_no_daemon),
 	};
 

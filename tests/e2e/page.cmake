@@ -33,6 +33,7 @@ if(TARGET coppice AND TARGET coppiced AND TARGET coppice_model)
 	coppice_test(NAME first_app_test SOURCES e2e/first_app_test.c
 		LIBS e2e_fixtures coppice_proto ARGS $<TARGET_FILE:coppiced> LABELS e2e)
 	target_compile_definitions(first_app_test PRIVATE FIRST_APP_PATH="${first_app}"
-		WHOLE_AGENT_PATH="${whole_agent}" MODEL_DIR="${coppice_data}/tests/model")
+		WHOLE_AGENT_PATH="${whole_agent}" WHOLE_AGENT_SOURCE="${made}/whole_agent.c"
+		MODEL_DIR="${coppice_data}/tests/model")
 	add_dependencies(first_app_test coppiced first_app whole_agent)
 endif()

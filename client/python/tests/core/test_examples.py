@@ -50,7 +50,7 @@ def test_what_examples_import_is_said_before() -> None:
 def test_agents_on_one_document(daemon: Daemon) -> None:
     lines = run("Agents on one document", daemon).splitlines()
     assert len(lines) == 3 and all(line.count(" ") > 5 for line in lines)
-    assert len(example("Agents on one document").splitlines()) <= 22
+    assert len(example("Agents on one document").splitlines()) <= 20
 
 
 def test_neither_numpy_nor_torch_is_needed(daemon: Daemon) -> None:
