@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes families/: what transformers computes of 32 small models, four of each family that
-client/model reads. README.md tells the layouts. On a CPU, with PyTorch 2.15, transformers 5.23 and
-numpy, in some minutes:
+"""Makes families/: what transformers computes of 64 small models, four of each family that
+client/model reads, and the same with sizes that a GPU takes. README.md tells the layouts. On a CPU,
+with PyTorch 2.15, transformers 5.23 and numpy, in some minutes:
 
 	./families.py
 
@@ -215,6 +215,24 @@ MODELS = {
 	],
 }
 
+DIMS = 64, 96, 128, 64
+
+
+def for_gpus(family, config, number):
+	"""The same with heads and rows that a GPU takes: rows of a multiple of 16 bytes."""
+	dim = DIMS[number]
+	wider = dict(config, intermediate_size=-(-config["intermediate_size"] // 8) * 8)
+	if family == "phi3":  # which has no such key
+		wider["hidden_size"] = dim * config["num_attention_heads"]
+	else:
+		wider["head_dim"] = dim
+	rope = wider.get("rope_scaling") or {}
+	if "long_factor" in rope:
+		n = int(dim * config.get("partial_rotary_factor", 1)) // 2
+		wider["rope_scaling"] = rope | longrope(n)
+	return wider
+
+
 # ---- the generator -------------------------------------------------------------------------------
 
 
@@ -279,11 +297,12 @@ def load(model, config):
 
 class Rounded:
 	"""q, k, v and what attention gives are rounded to a type; and where products is set, what
-	goes into each product."""
+	goes into each product, weights of attention among it."""
 
 	def __init__(self, net, dtype, products):
 		self.module = sys.modules[type(net).__module__]
 		self.eager = self.module.eager_attention_forward
+		self.softmax = torch.nn.functional.softmax
 		self.net, self.dtype, self.products, self.hooks = net, dtype, products, []
 
 	def round(self, x):
@@ -298,13 +317,18 @@ class Rounded:
 		def round_input(_, x):
 			return (self.round(x[0]),)
 
+		def softmax(*args, **kwargs):
+			return self.round(self.softmax(*args, **kwargs))
+
 		self.module.eager_attention_forward = attend
 		if self.products:
+			torch.nn.functional.softmax = softmax
 			parts = [p for p in self.net.modules() if isinstance(p, torch.nn.Linear)]
 			self.hooks = [p.register_forward_pre_hook(round_input) for p in parts]
 
 	def __exit__(self, *_):
 		self.module.eager_attention_forward = self.eager
+		torch.nn.functional.softmax = self.softmax
 		for hook in self.hooks:
 			hook.remove()
 
@@ -367,7 +391,7 @@ def rows(logits, tokens):
 	return out
 
 
-def make(model, family, config):
+def make(model, family, config, on_gpu):
 	max_positions = config.pop("max_positions", 0)
 	config = {"model_type": family, "pad_token_id": None} | config
 	net, shapes = load(model, config)
@@ -382,6 +406,7 @@ def make(model, family, config):
 	print(model, f"spread {spread:.2f}", {k: f"{v:.1e}" for k, v in moved.items()}, flush=True)
 	return data, {
 		"name": model,
+		"gpu": on_gpu,
 		"config": config,
 		"max_positions": max_positions,
 		"tensors": shapes,
@@ -391,14 +416,22 @@ def make(model, family, config):
 	}
 
 
+def all_models():
+	"""Name, family, config, and whether a GPU takes it."""
+	for on_gpu in False, True:
+		for family, configs in MODELS.items():
+			for i, config in enumerate(configs):
+				own = for_gpus(family, config, i) if on_gpu else dict(config)
+				yield f"{family}-{i + len(configs) * on_gpu}", family, own, on_gpu
+
+
 def main():
 	OUT.mkdir(exist_ok=True)
 	data, notes = bytearray(), []
-	for family, configs in MODELS.items():
-		for i, config in enumerate(configs):
-			more, note = make(f"{family}-{i}", family, dict(config))
-			data += more
-			notes.append(note)
+	for model in all_models():
+		more, note = make(*model)
+		data += more
+		notes.append(note)
 	(OUT / "rows.bin").write_bytes(data)
 	lines = ",\n".join(json.dumps(note) for note in notes)
 	(OUT / "models.json").write_text("[\n" + lines + "\n]\n")

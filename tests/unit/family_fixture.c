@@ -60,11 +60,13 @@ static void take_model(const json_t *note, struct family_model *ret)
 {
 	const json_t *config = member(note, "config"), *moved = member(note, "moved");
 	ret->name = json_string_value(member(note, "name"));
+	ret->on_gpu = json_is_true(member(note, "gpu"));
 	ret->config = json_dumps(config, 0);
 	ret->max_positions = json_integer_value(member(note, "max_positions"));
 	ret->n_vocab = json_integer_value(member(config, "vocab_size"));
 	ret->rope_factor = json_number_value(member(note, "rope_factor"));
 	ret->moved_bf16 = json_number_value(member(moved, "bf16"));
+	ret->moved_products = json_number_value(member(moved, "bf16_products"));
 	ret->moved_angles = json_number_value(member(moved, "angles"));
 	take_tensors(member(note, "tensors"), ret);
 	take_inv_freq(member(note, "inv_freq"), ret);

@@ -5,6 +5,7 @@
 #ifndef COPPICE_TESTS_FAMILY_FIXTURE_H
 #define COPPICE_TESTS_FAMILY_FIXTURE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,7 @@ struct family_tensor {
 
 struct family_model {
 	const char *name;
+	bool on_gpu; /* its sizes are such as a GPU takes too */
 	char *config; /* owned: config.json */
 	uint32_t max_positions; /* for coppice_hf_options */
 	uint32_t n_vocab;
@@ -34,9 +36,9 @@ struct family_model {
 	double *inv_freq; /* owned, [n_inv_freq] */
 	uint32_t n_inv_freq;
 	double rope_factor;
-	/* How far transformers' logits move with q, k, v and attention's outputs in bf16, and with
-	 * angles in float64. */
-	double moved_bf16, moved_angles;
+	/* How far transformers' logits move with q, k, v and attention's outputs in bf16; with all
+	 * that goes into products, too; and with angles in float64. */
+	double moved_bf16, moved_products, moved_angles;
 	const struct family_row *rows; /* [FAMILY_PROMPTS][FAMILY_TOKENS] */
 };
 

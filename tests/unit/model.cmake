@@ -11,16 +11,27 @@ coppice_test(NAME model_config_test
 target_compile_definitions(model_config_test PRIVATE ${models_dir})
 coppice_test(NAME model_refusal_test SOURCES unit/model_refusal_test.c unit/hf_fixture.c
 	LIBS coppice_model)
-
 # Prompts of 1,500 tokens take a sanitizer a minute, and touch no line that those of 300 do not.
 set(n_prompts 3)
 if(COPPICE_SANITIZE)
 	set(n_prompts 2)
 endif()
-coppice_test(NAME families_test
-	SOURCES unit/families_test.c unit/family_fixture.c unit/program_machine.c
-	LIBS coppice_model unit_fixtures coppice_kernels PkgConfig::JANSSON)
+set(families unit/families_test.c unit/family_fixture.c unit/program_gpu.c unit/program_machine.c)
+coppice_test(NAME families_test SOURCES ${families}
+	LIBS coppice_model unit_fixtures coppice_kernels PkgConfig::JANSSON ${CMAKE_DL_LIBS})
 target_compile_definitions(families_test PRIVATE
 	${models_dir}
 	MACHINE_TOKENS=1600
 	N_PROMPTS=${n_prompts})
+# What is played goes element by element: without the longest.
+if(COPPICE_CUDA_INCLUDE)
+	math(EXPR n_played "${n_prompts} - 1")
+	coppice_test(NAME families_device_test
+		SOURCES ${families} unit/fake_device.c unit/fake_runtime.c unit/fake_vmm.c
+			unit/fake_layers.c
+		LIBS coppice_model unit_fixtures cuda_host coppice_kernels coppice_rows
+			PkgConfig::JANSSON
+		LABELS unit kernels)
+	target_compile_definitions(families_device_test PRIVATE
+		${models_dir} PROGRAM_FAKE MACHINE_TOKENS=1600 N_PROMPTS=${n_played})
+endif()

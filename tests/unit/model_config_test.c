@@ -402,7 +402,7 @@ static void tensors_and_frequencies_are_those_of_transformers(void **state)
 	(void)state;
 	struct families families;
 	families_init(&families);
-	assert_int_equal(families.n, 32);
+	assert_int_equal(families.n, 64);
 	for (uint32_t i = 0; i < families.n; i++) {
 		const struct family_model *model = &families.models[i];
 		struct coppice_hf_program *program =
