@@ -41,8 +41,8 @@ gpu_test() {
 	done
 }
 
-gpu_count_passed() { # log
-	sed -nE 's/^\[  PASSED  \] ([0-9]+) test.*/\1/p' "$1" |
+gpu_count_passed() { # log of CMocka's or of pytest's
+	sed -nE 's/^(\[  PASSED  \] )?([0-9]+) (test|passed).*/\2/p' "$1" |
 		awk '{ n += $1 } END { print n + 0 }'
 }
 
@@ -53,12 +53,13 @@ gpu_result() { # name
 	seconds=$(cat "$logs/gpu-$name.s" 2>/dev/null || echo 0)
 	if ((r == 0 && n > 0)); then
 		passed "$name on the GPU: $n tests" "$seconds"
-	elif ((r == 77)) && [[ $name == tiers* ]]; then
-		# without io_uring there are no files of tiers
+	elif ((r == 77)) && [[ $name =~ ^(tiers|fair|attack) ]]; then
+		# without io_uring there are no files of tiers, and root alone has several users
 		say "  -       $name on the GPU: $(tail -n 1 "$log")"
 	else
 		failed "$name on the GPU (status $r, $n tests passed)" "$seconds" "$log"
-		grep -E '\[  FAILED|\*\*\*|: error' "$log" | head -n 12 | sed 's/^/          /'
+		grep -E '\[  FAILED|\*\*\*|: error|^FAILED |^E  ' "$log" | head -n 12 |
+			sed 's/^/          /'
 	fi
 }
 
@@ -180,6 +181,37 @@ gpu_tiers() { # folder of the tests
 	wait
 }
 
+# Tests of a program's tokens, and of weights: all that the CPU's backend has, too.
+gpu_tokens() { # folder of the tests
+	local at=$1 name
+	for name in decode_test decode_draft_test decode_cancel_test decode_refusal_test \
+		decode_tiers_test decode_attack_test weights_faults_test weights_map_test; do
+		gpu_test "$name" "$at/$name"
+	done
+	gpu_test families_test "$at/families_test" "$gpu_module"
+}
+
+# Python's tests on a GPU: of a packed folder with what it carries and the machine's torch, else in
+# the environment that packaging/python.sh makes.
+gpu_python() {
+	local python=$PWD/build/python/env/bin/python path='' folder
+	local needs='import coppice, pytest, torch, transformers; assert torch.cuda.is_available()'
+	if [[ -d $gpu_folder/python ]]; then
+		python=$(command -v python3)
+		path=$PWD/$gpu_folder/python
+	fi
+	if ! PYTHONPATH=$path "$python" -c "$needs" >"$logs/gpu-python.log" 2>&1; then
+		say "  -       Python on the GPU: $(tail -n 1 "$logs/gpu-python.log")"
+		return
+	fi
+	for folder in core hf; do
+		COPPICE_DAEMON=$PWD/$gpu_daemon PYTHONPATH=$path gpu_limit=300 \
+			gpu_test "python_$folder" "$(command -v env)" \
+			-C "client/python/tests/$folder" \
+			"$python" -m pytest -q -p no:cacheprovider test_cuda.py
+	done
+}
+
 # All of it. The folder has daemon/, client/, kernels/ and tests/ of a build.
 gpu_checks() { # folder
 	local at name
@@ -195,6 +227,7 @@ gpu_checks() { # folder
 	# once more with the code for other devices than sm_90: the driver makes this one's of it
 	# before anything else
 	CUDA_FORCE_PTX_JIT=1 gpu_limit=500 gpu_test cuda_test_portable "$at/cuda_test" "$gpu_module"
+	gpu_python
 	gpu_test variant_test "$at/variant_test" "$gpu_folder/kernels/cuda/coppice-cuda-capped.so"
 	gpu_test stand_cuda_test "$at/stand_cuda_test" "$gpu_module"
 	for name in program_cuda_test program_products_cuda_test; do
@@ -225,13 +258,18 @@ gpu_checks() { # folder
 		gpu_test "$name" "$at/$name"
 	done
 	gpu_test llama_test "$at/llama_test"
-	gpu_test decode_test "$at/decode_test"
+	gpu_tokens "$at"
+	# by what the daemon has accounted: who is beside it does not matter
+	gpu_test fair_test "$at/fair_test" "$gpu_daemon"
 	# the CPU's kernels, to which the GPU's are compared: this machine's processor may choose
 	# others than the one that built them
 	gpu_test attention_test "$at/attention_test"
 	gpu_test backend_test "$at/backend_test"
 	wait
 	gpu_tiers "$at"
+	# alone: it measures what others wait for
+	gpu_test attack_lanes_test "$at/attack_lanes_test" "$gpu_daemon"
+	wait
 	# alone, as are the others of it: it measures the card's memory, and a neighbour's context
 	# takes half a gigabyte of that
 	gpu_test soak_test "$at/soak_test" "$gpu_daemon"

@@ -8,7 +8,7 @@
 #   tests/device.sh check
 #       there, beside that folder: all that packaging/check.sh --gpu checks with the GPU's backend:
 #       every test that is packed, one of them with several GPUs only; the build's others are not
-#       packed, as they need none
+#       packed, as they need none. Python's with that machine's torch and transformers
 #   tests/device.sh run [BENCH-OPTION...]
 #       there: the kernels' tests, then the bench over the workload files
 #   tests/device.sh multi WORKLOAD [BENCH-OPTION...]
@@ -30,7 +30,9 @@ tests=(
 	backend_test device_test soak_test control_test service_test ctl_test ctl_top_test
 	ctl_words_test ctl_tiers_test api_test flock_test heads_test agent_test llama_test
 	tiers_test tiers_file_test tiers_kill_test hostile_test hostile_memory_test control_fuzz
-	decode_test
+	decode_test decode_draft_test decode_cancel_test decode_refusal_test decode_tiers_test
+	decode_attack_test weights_faults_test weights_map_test families_test fair_test
+	attack_lanes_test
 )
 modules=(client/libcoppice.so.0 kernels/cuda/coppice-cuda.so kernels/cuda/coppice-cuda-clocks.so
 	kernels/cuda/coppice-cuda-capped.so)
@@ -57,6 +59,26 @@ copy_libraries() { # programs and libraries
 		xargs -I{} cp -L {} "$pack/lib"
 }
 
+# The Python package as its wheel has it, and pytest, which the machine with the GPU may lack; what
+# else the tests want there is its own. Without Python to build it there is none.
+copy_python() {
+	local packages file
+	if ! packaging/python.sh wheel >"$pack/python.log" 2>&1; then
+		tail -n 5 "$pack/python.log" >&2
+		echo "device.sh: Python's tests are not packed" >&2
+		return
+	fi
+	packages=$(echo build/python/pinned/lib/python3*/site-packages)
+	python3 -m zipfile -e build/python/dist/coppice-*.whl "$pack/python"
+	for file in pytest _pytest py.py pluggy iniconfig packaging pygments; do
+		cp -r "$packages/$file" "$pack/python"
+	done
+	mkdir -p "$pack/client/python/tests" "$pack/tests/bench"
+	cp -r client/python/tests/{core,hf} "$pack/client/python/tests"
+	cp tests/bench/{hf,llm,serve,share}.py "$pack/tests/bench"
+	find "$pack" -name __pycache__ -prune -exec rm -r {} +
+}
+
 copy_data() {
 	mkdir -p "$pack/packaging" "$pack/tests" "$pack/workloads"
 	cp -r packaging/{check,check-gpu,demo,await-socket}.sh packaging/{racecheck.py,demo} \
@@ -81,6 +103,7 @@ pack() { # [build folder [workload files]]
 		files+=("$pack/$file")
 	done
 	copy_data "${@:2}"
+	copy_python
 	copy_libraries "${files[@]}"
 	touch "$pack/packed"
 	du -sh "$pack"
