@@ -2,11 +2,13 @@
 
 Types are halves, whose rounding may turn a token where the best two are close. So logits are held
 against those in float32, and may err twice as much as eager's own do; and a token that is chosen
-may be below the best one in float32 by no more than two such logits can be apart.
+may be below the best one in float32 by no more than two such logits can be apart. One that is
+sampled of the ten likeliest may be as far below the tenth.
 """
 
 from __future__ import annotations
 
+import functools
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,10 +30,14 @@ SIZES = dict(hidden_size=256, intermediate_size=128, head_dim=64)
 N_NEW = 12
 DTYPES = [torch.bfloat16, torch.float16]
 FUSED = "llama", "gpt_oss"  # of whose graphs: to compile takes long
+SAMPLED = 10  # of which one is taken
 MODES: dict[str, dict[str, Any]] = {
     "greedy": {},
+    "sampling": dict(do_sample=True, temperature=2.0, top_k=SAMPLED, num_return_sequences=3),
     "beams": dict(num_beams=3),
     "prompt_lookup": dict(prompt_lookup_num_tokens=4),
+    "assistant": {},
+    "poor_assistant": {},
 }
 
 
@@ -120,9 +126,10 @@ class Judge:
         self.error = (half - self.full).abs().max()
         self.chosen = tokens[:, -N_NEW:, None]
 
-    def worst(self) -> torch.Tensor:
-        """By how much a chosen token is below the best one, at most."""
-        return (self.full.max(2).values - self.full.gather(2, self.chosen)[..., 0]).max()
+    def worst(self, n: int = 1) -> torch.Tensor:
+        """By how much a chosen token is below the n-th best one, at most."""
+        least = self.full.topk(n).values[..., -1]
+        return (least - self.full.gather(2, self.chosen)[..., 0]).max()
 
     def score(self) -> torch.Tensor:
         """Of each row: the log-probability of its tokens."""
@@ -130,16 +137,28 @@ class Judge:
 
 
 def generate(model: Any, ids: torch.Tensor, mask: Any, **options: Any) -> torch.Tensor:
+    torch.manual_seed(7)
     fixed = dict(max_new_tokens=N_NEW, do_sample=False, pad_token_id=0, attention_mask=mask)
-    tokens: torch.Tensor = model.generate(ids, **fixed, **options)
+    tokens: torch.Tensor = model.generate(ids, **(fixed | options))
     return tokens
+
+
+def options_of(mode: str, name: str) -> dict[str, Any]:
+    """An assistant drafts what the model says itself, a poor one what it seldom does."""
+    if not mode.endswith("assistant"):
+        return MODES[mode]
+    make = tiny.MAKERS[name] if mode == "assistant" else functools.partial(tiny.llama, seed=5)
+    assistant = make(**SIZES).to("cuda", torch.bfloat16)
+    assistant.generation_config.num_assistant_tokens = 3
+    assistant.generation_config.num_assistant_tokens_schedule = "constant"
+    return dict(assistant_model=assistant)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", tiny.MAKERS)
 def test_tokens(gpu: coppice.Connection, name: str, mode: str) -> None:
-    twins, options = Twins(name, torch.bfloat16), MODES[mode]
+    twins, options = Twins(name, torch.bfloat16), options_of(mode, name)
     ids, mask = batch() if mode == "greedy" else (tiny.draw(1, 8, seed=9).repeat(1, 4).cuda(), None)
     want = generate(twins.half, ids, mask, **options)
     with coppice.hf.attach(twins.half, gpu) as shared, shared.cache(ids, mask) as cache:
@@ -149,7 +168,7 @@ def test_tokens(gpu: coppice.Connection, name: str, mode: str) -> None:
         expected = Judge(twins, want, mask)
         assert judged.score() >= expected.score() - 4 * N_NEW * expected.error
     else:
-        assert judged.worst() <= 4 * judged.error
+        assert judged.worst(SAMPLED if mode == "sampling" else 1) <= 4 * judged.error
 
 
 @torch.no_grad()
