@@ -11,6 +11,13 @@ coppice_test(NAME model_config_test
 target_compile_definitions(model_config_test PRIVATE ${models_dir})
 coppice_test(NAME model_refusal_test SOURCES unit/model_refusal_test.c unit/hf_fixture.c
 	LIBS coppice_model)
+# What coppice-bench makes weights of.
+coppice_test(NAME decode_weights_test
+	SOURCES unit/decode_weights_test.c unit/family_fixture.c bench/decode_weights.c
+	LIBS coppice_model PkgConfig::JANSSON)
+target_compile_definitions(decode_weights_test PRIVATE ${models_dir} BENCH_HAVE_AGENT)
+target_include_directories(decode_weights_test PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+
 # Prompts of 1,500 tokens take a sanitizer a minute, and touch no line that those of 300 do not.
 set(n_prompts 3)
 if(COPPICE_SANITIZE)
