@@ -25,23 +25,34 @@ if(TARGET coppice AND TARGET coppice_agent)
 	target_link_libraries(coppice-bench PRIVATE coppice_agent)
 	target_compile_definitions(coppice-bench PRIVATE BENCH_HAVE_AGENT)
 endif()
-# Whole tokens of a tiny model, both ways: that it runs, not how fast.
+# Whole tokens of a tiny model, both ways: that it runs and what it tells, not how fast.
+find_program(AWK NAMES mawk gawk awk REQUIRED)
 if(TARGET coppice AND TARGET coppice_agent AND TARGET coppiced AND TARGET coppicectl
 		AND NOT COPPICE_CARRIED)
-	add_test(NAME bench_decode_test
-		COMMAND coppice-bench decode -b cpu -m tiny -c 3 -s 2 -d 100 --prompt=8 -t 8
-		--pool=64M --apart)
-	add_test(NAME bench_decode_rounds_test
-		COMMAND coppice-bench decode -b cpu -m tiny -c 1,3 -d 50 --prompt=8 -t 4
-		--pool=64M --private)
-	add_test(NAME bench_decode_joins_test
-		COMMAND coppice-bench decode -b cpu -m tiny -c 2 -d 50 --prompt=8 -t 4
-		--pool=64M --every=500 --stay=200 --seconds=1)
-	add_test(NAME bench_decode_turns_test
-		COMMAND coppice-bench decode -b cpu -m tiny -c 2 -d 50 --prompt=8 -t 8
-		--pool=64M --turn=5 --layers=1)
-	# The first of them writes the model.
-	set_tests_properties(bench_decode_test bench_decode_rounds_test
-		bench_decode_joins_test bench_decode_turns_test PROPERTIES
-		TIMEOUT 120 LABELS e2e RESOURCE_LOCK bench_tiny_model)
+	# bench_decode(NAME ROUNDS ASSIGNMENT ARGS...): it ends well, and has so many rounds.
+	function(bench_decode NAME ROUNDS ASSIGNMENT)
+		set(awk "${AWK} -v least=${ROUNDS} -v ${ASSIGNMENT} -v rows=2")
+		add_test(NAME ${NAME} COMMAND bash -o pipefail -c
+			"\"$@\" | tee /dev/stderr | ${awk} -f \"$0\""
+			${CMAKE_CURRENT_LIST_DIR}/decode_lines.awk
+			$<TARGET_FILE:coppice-bench> decode -b cpu --pool=64M --prompt=8 ${ARGN})
+		# The first of them writes the model.
+		set_tests_properties(${NAME} PROPERTIES
+			TIMEOUT 120 LABELS e2e RESOURCE_LOCK bench_tiny_model)
+	endfunction()
+	bench_decode(bench_decode_test 2 own=0 -m tiny -c 3 -s 2 -d 100 -t 8 --apart)
+	bench_decode(bench_decode_rounds_test 2 own=0 -m tiny -c 1,3 -d 50 -t 4 --private)
+	bench_decode(bench_decode_joins_test 1 own=0 -m tiny -c 2 -d 50 -t 4
+		--every=500 --stay=200 --seconds=1)
+	bench_decode(bench_decode_turns_test 1 own=0 -m tiny -c 2 -d 50 -t 8
+		--turn=5 --layers=1)
+	# Of another family, whose processes have programs of their own when they are apart: two
+	# sequences are two rows of a pass.
+	set(qwen3 ${CMAKE_CURRENT_BINARY_DIR}/bench_qwen3.json)
+	file(WRITE ${qwen3} "{\"model_type\": \"qwen3\", \"hidden_size\": 128, \
+\"intermediate_size\": 200, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \
+\"num_key_value_heads\": 2, \"head_dim\": 64, \"vocab_size\": 300, \
+\"max_position_embeddings\": 4096, \"torch_dtype\": \"float16\"}\n")
+	bench_decode(bench_decode_family_test 4 own=1 -m ${qwen3} -c 2,3 -s 2 -d 50 -t 8
+		--pool=192M --apart)
 endif()

@@ -2,6 +2,13 @@
  * decode.c - coppice-bench decode: processes that decode behind one document, the daemon computing
  * the tokens of all of them; and with --apart each its own, as they would without it.
  *
+ * What a process computes itself is coppice-agent's forward pass, of a Llama on the CPU. On a GPU,
+ * where a process without the daemon would have an engine of its own, and of other families, it is
+ * the daemon's still, by a program of each process's own: one that differs in no more than a number
+ * too small to see, so that its weights are read for that process alone, in turns with the others',
+ * and its document is its own. The weights lie there once all the same. So what engines of their
+ * own cost beside, copies of the weights, contexts, switches between them, is not in it.
+ *
  * Several numbers of processes go one after the other at the same daemon, so that its weights, and
  * documents, are there from the first on. With --private each process has a document of its own.
  *
@@ -25,7 +32,9 @@
 #include <unistd.h>
 
 #define CARD_BYTES_S 4.45e12 /* one H200, weights in a stream */
+#define CARD_OPERATIONS_S 7.9e14 /* its tensor cores */
 #define SCRATCH_BYTES (UINT64_C(2) << 30) /* more than a program takes to be run */
+#define OWN_SCRATCH_BYTES (UINT64_C(512) << 20) /* the same, of each of many */
 #define LOOK_US 1000u
 #define ROUNDS 16u
 
@@ -33,7 +42,7 @@ static struct {
 	struct decode_options each;
 	uint32_t n_clients[ROUNDS], n_rounds; /* of each round */
 	const char *shape, *cache, *backend, *pool;
-	double bytes_s; /* 0: not given */
+	struct decode_rates rates; /* 0: not given */
 	bool apart;
 } options = {.each = {.n_seqs = 1, .document = 1024, .prompt = 64, .n_tokens = 32},
 	     .n_clients = {8},
@@ -47,6 +56,7 @@ enum {
 	KEY_CACHE,
 	KEY_POOL,
 	KEY_RATE,
+	KEY_FLOPS,
 	KEY_APART,
 	KEY_BESIDE,
 	KEY_PRIVATE,
@@ -58,8 +68,7 @@ enum {
 };
 
 static const struct args_option option_table[] = {
-	{"model", 'm', "SHAPE",
-	 DECODE_MODEL_NAMES ", or a Llama's config.json (default llama-3.2-1b)"},
+	{"model", 'm', "SHAPE", DECODE_MODEL_NAMES ", or a config.json (default llama-3.2-1b)"},
 	{"models", KEY_CACHE, "DIR",
 	 "Where random weights are kept (default: models/ of the build)"},
 	{"clients", 'c', "N[,N...]", "Processes (default 8); several numbers: one after the other"},
@@ -71,7 +80,12 @@ static const struct args_option option_table[] = {
 	{"pool", KEY_POOL, "BYTES", "The daemon's (default 2G)"},
 	{"rate", KEY_RATE, "GB/S",
 	 "At which memory is read (default: measured on a CPU, 4450 on a GPU)"},
-	{"apart", KEY_APART, NULL, "Then once more, each process computing its own layers"},
+	{"flops", KEY_FLOPS, "TFLOP/S",
+	 "At which it multiplies (default: measured on a CPU, 790 on a GPU)"},
+	{"apart", KEY_APART, NULL,
+	 "Then once more, each process computing its own layers; on a GPU, or where it is no "
+	 "Llama, "
+	 "by a program of its own at the daemon, which reads the weights for it alone"},
 	{"beside", KEY_BESIDE, NULL, "At last tokens are timed while another document is computed"},
 	{"stay", KEY_STAY, "MS",
 	 "How long a session that joins decodes, before it leaves and the next joins (default 0: "
@@ -168,7 +182,10 @@ static int parse_option(struct args *args, int key, void *to)
 		options.pool = args->value;
 		return 0;
 	case KEY_RATE:
-		options.bytes_s = strtod(args->value, NULL) * 1e9;
+		options.rates.bytes_s = strtod(args->value, NULL) * 1e9;
+		return 0;
+	case KEY_FLOPS:
+		options.rates.operations_s = strtod(args->value, NULL) * 1e12;
 		return 0;
 	case KEY_APART:
 		options.apart = true;
@@ -224,9 +241,13 @@ static double pss_of(pid_t pid)
 
 static void look_at_memory(struct decode_run *run, uint32_t n_clients)
 {
-	run->daemon_bytes = pss_of(run->daemon);
-	for (uint32_t i = 0; i < n_clients; i++)
+	run->daemon_bytes = pss_of(run->daemon->pid);
+	for (uint32_t i = 0; i < n_clients; i++) {
 		run->client_bytes += pss_of(run->pids[i]) / n_clients;
+		run->n_on_device += decode_uses_device(run->pids[i]);
+	}
+	if (run->device_before_bytes >= 0)
+		run->device_bytes = decode_device_bytes();
 }
 
 static void run_joined(struct decode_run *run, const struct decode_options *o)
@@ -267,9 +288,12 @@ static void run_clients(struct decode_run *run, const struct decode_options *o)
 	}
 	for (enum decode_phase phase = DECODE_DOCUMENT; phase <= DECODE_ALONE; phase++) {
 		await_all(run->board, o->n_clients);
+		if (phase == DECODE_ALONE)
+			decode_look(run->daemon, &run->before);
 		begin(run->board, phase);
 	}
 	await_all(run->board, o->n_clients);
+	decode_look(run->daemon, &run->after);
 	look_at_memory(run, o->n_clients);
 	begin(run->board, decode_is_joined(o) ? DECODE_JOINED : DECODE_END);
 	if (decode_is_joined(o)) {
@@ -285,59 +309,102 @@ static void run_clients(struct decode_run *run, const struct decode_options *o)
 
 /* ---- all ------------------------------------------------------------------------------------ */
 
-static double measured_bytes_s(void)
+static bool is_on_gpu(void)
 {
+	return strncmp(options.backend, "cuda", 4) == 0;
+}
+
+/* A multiply-add is two operations. */
+static struct decode_rates measured_rates(void)
+{
+	struct decode_rates rates;
 	struct machine m;
-	double rate;
 
 	if (machine_init(&m, (uint32_t)sysconf(_SC_NPROCESSORS_ONLN)) < 0)
 		errx(1, "out of memory");
-	rate = machine_read_rate(&m);
+	rates = (struct decode_rates){machine_read_rate(&m), 2 * machine_fma_rate(&m)};
 	machine_done(&m);
-	return rate;
+	return rates;
 }
 
-static double bytes_s(void)
+static struct decode_rates find_rates(void)
 {
-	if (options.bytes_s > 0)
-		return options.bytes_s;
-	return strncmp(options.backend, "cuda", 4) == 0 ? CARD_BYTES_S : measured_bytes_s();
+	const struct decode_rates card = {CARD_BYTES_S, CARD_OPERATIONS_S}, given = options.rates;
+	struct decode_rates rates = is_on_gpu() ? card : measured_rates();
+
+	if (given.bytes_s > 0)
+		rates.bytes_s = given.bytes_s;
+	if (given.operations_s > 0)
+		rates.operations_s = given.operations_s;
+	return rates;
 }
 
-static void run_round(const struct bench_daemon *daemon, const struct decode_options *o,
-		      double rate)
+struct rounds {
+	struct decode_options o;
+	struct decode_rates rates;
+	struct bench_daemon daemon;
+	double device_before_bytes;
+};
+
+static void run_round(struct rounds *r)
 {
-	struct decode_run run = {.daemon = daemon->pid};
+	struct decode_run run = {.daemon = &r->daemon,
+				 .device_before_bytes = r->device_before_bytes,
+				 .device_bytes = -1};
 
 	run.board = mmap(NULL, sizeof(*run.board), PROT_READ | PROT_WRITE,
 			 MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (run.board == MAP_FAILED)
 		err(1, "mmap");
-	run_clients(&run, o);
-	decode_report(&run, o, rate);
+	run_clients(&run, &r->o);
+	decode_report(&run, &r->o, &r->rates);
 	munmap(run.board, sizeof(*run.board));
 }
 
-static void run_rounds(const struct decode_model *model, bool apart, double rate)
+static uint32_t most_clients(void)
 {
-	struct decode_options o = options.each;
-	struct bench_daemon daemon;
+	uint32_t most = 0;
+
+	for (uint32_t i = 0; i < options.n_rounds; i++)
+		if (options.n_clients[i] > most)
+			most = options.n_clients[i];
+	return most;
+}
+
+static void start_daemon(struct rounds *r)
+{
+	const uint64_t n_more = r->o.own_program ? most_clients() : 0;
 	char weights[32];
 
 	snprintf(weights, sizeof(weights), "%ju",
-		 (uintmax_t)(2 * model->file_bytes + SCRATCH_BYTES));
-	bench_daemon_start(&daemon, -1,
+		 (uintmax_t)(2 * r->o.model->file_bytes + SCRATCH_BYTES +
+			     n_more * OWN_SCRATCH_BYTES));
+	bench_daemon_start(&r->daemon, -1,
 			   (const char *[]){"--backend", options.backend, "--pool", options.pool,
 					    "--weights", weights, "--domain-weights", weights,
 					    "--config", "/dev/null", NULL});
-	o.model = model;
-	o.socket = daemon.socket;
-	o.apart = apart;
-	for (o.round = 0; o.round < options.n_rounds; o.round++) {
-		o.n_clients = options.n_clients[o.round];
-		run_round(&daemon, &o, rate);
+	r->o.socket = r->daemon.socket;
+}
+
+static void run_rounds(struct rounds *r)
+{
+	r->device_before_bytes = is_on_gpu() ? decode_device_bytes() : -1;
+	if (is_on_gpu() && r->device_before_bytes < 0)
+		warnx("nvidia-smi does not say what is taken of the device: only what the daemon "
+		      "counts is told (held_...)");
+	start_daemon(r);
+	for (r->o.round = 0; r->o.round < options.n_rounds; r->o.round++) {
+		r->o.n_clients = options.n_clients[r->o.round];
+		run_round(r);
 	}
-	bench_daemon_stop(&daemon);
+	bench_daemon_stop(&r->daemon);
+}
+
+static void run_apart(struct rounds *r)
+{
+	r->o.apart = r->o.model->is_llama && !is_on_gpu();
+	r->o.own_program = r->o.own_document = !r->o.apart;
+	run_rounds(r);
 }
 
 int decode_main(int argc, char **argv)
@@ -350,17 +417,20 @@ int decode_main(int argc, char **argv)
 		       "tokens.",
 	};
 	struct decode_model model;
-	double rate;
+	struct rounds rounds;
 	int r = bench_read(&of_decode, argc, argv);
 
 	if (r >= 0)
 		return r;
 	decode_model_make(options.shape, options.cache, &model);
-	rate = bytes_s();
-	bench_print("decode", model.name, "rate", rate / 1e9, "GB/s");
-	run_rounds(&model, false, rate);
+	rounds = (struct rounds){.o = options.each, .rates = find_rates()};
+	rounds.o.model = &model;
+	bench_print("decode", model.name, "rate", rounds.rates.bytes_s / 1e9, "GB/s");
+	bench_print("decode", model.name, "operations", rounds.rates.operations_s / 1e12,
+		    "TFLOP/s");
+	run_rounds(&rounds);
 	if (options.apart)
-		run_rounds(&model, true, rate);
+		run_apart(&rounds);
 	return 0;
 }
 #endif

@@ -46,6 +46,7 @@ struct decode_options {
 	uint32_t seconds; /* that they come and go; 0: n_tokens of each sequence */
 	uint32_t round; /* of several at one daemon: what they have of their own differs */
 	bool apart; /* each process computes its own layers */
+	bool own_program; /* nobody else has it: the daemon runs it for that process alone */
 	bool beside; /* another document is computed beside them */
 	uint32_t n_layered; /* processes that compute their own layers beside them; 0: none */
 	bool own_document; /* nobody else has it */

@@ -4,10 +4,11 @@
  * token (p50, p99), also while sessions come and go, and while another document as long is computed
  * (beside), or others compute their own layers; how long who joins waits for a session, then the
  * weights, the program, the first token, each from what is before it (means); tokens a second of
- * all; the document's computing, the first tokens behind it; weights read a token; memory of the
- * daemon and of a client (Pss: a page that several have mapped counts in parts); and how the p50
- * compares with the limit: weights and KV read once, at the rate at which this machine reads
- * memory, or that of the card.
+ * all; the document's computing, the first tokens behind it; weights read a token; what the
+ * daemon's passes take, and how long it has none from one token to the next; memory of the daemon
+ * and of a client (Pss: a page that several have mapped counts in parts), and of a GPU; and how the
+ * p50 compares with the limit: weights and KV read once, at the rate at which this machine reads
+ * memory, or that of the card, or all products at that at which it multiplies, whichever is longer.
  *
  * Of tokens while sessions come and go it also says which were slow: decode_slow.h.
  */
@@ -72,14 +73,33 @@ static struct times times_of(const struct decode_board *board, const struct deco
 	return t;
 }
 
-/* Weights once, a document once, and each sequence's own tokens. */
-static double limit_ms(const struct decode_options *o, double bytes_s)
+/* ---- the limit ------------------------------------------------------------------------------ */
+
+/* Of a sequence, half way through what is timed. */
+static double own_tokens(const struct decode_options *o)
 {
-	const double documents = o->own_document ? o->n_clients : 1;
-	const double own = o->prompt + (o->turn ? o->turn / 2.0 : o->n_tokens * 3 / 4.0);
-	const double tokens = documents * o->document + (double)o->n_clients * o->n_seqs * own;
+	return o->prompt + (o->turn ? o->turn / 2.0 : o->n_tokens * 3 / 4.0);
+}
+
+/* Weights once, a document once, and each sequence's own tokens. */
+static double reading_ms(const struct decode_options *o, double bytes_s)
+{
+	const bool each = o->own_document && !o->own_program;
+	const double documents = each ? o->n_clients : 1;
+	const double tokens = documents * o->document + o->n_clients * o->n_seqs * own_tokens(o);
 
 	return 1e3 * ((double)o->model->pass_bytes + tokens * (double)o->model->kv_bytes) / bytes_s;
+}
+
+/* Of a token of each sequence: a product with each weight, and with K and V of all that it sees. */
+static double multiplying_ms(const struct decode_options *o, double operations_s)
+{
+	const struct decode_model *m = o->model;
+	const double q = (double)m->n_q_heads * m->head_dim * m->n_layers;
+	const double seen = o->document + own_tokens(o);
+	const double row = 2 * (double)m->pass_elements + 4 * q * seen;
+
+	return 1e3 * o->n_clients * o->n_seqs * row / operations_s;
 }
 
 static double worst_first_ms(const struct decode_board *board, uint32_t n_clients)
@@ -228,7 +248,7 @@ static void report_load(const struct decode_run *run, const struct decode_option
 {
 	double most = 0, weights = 0;
 
-	if (o->round > 0 || o->apart)
+	if (o->round > 0 || o->apart || o->own_program)
 		return;
 	for (uint32_t i = 0; i < o->n_clients; i++) {
 		most = fmax(most, run->board->of[i].load_ms);
@@ -248,19 +268,89 @@ static void report_document(const struct decode_options *o, double ms, const cha
 	put(name, "document_rate", 1e3 * o->document / ms, "tokens/s");
 }
 
-void decode_report(const struct decode_run *run, const struct decode_options *o, double bytes_s)
+/* ---- the daemon ----------------------------------------------------------------------------- */
+
+/* From a token's begin to the next one's: the mean, but for those that waited for a pass more. */
+static double period_ms(const struct decode_run *run, const struct decode_options *o, double p50)
+{
+	double sum = 0;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < o->n_clients; i++) {
+		const struct decode_times *t = &run->board->of[i].alone;
+
+		for (uint32_t k = 1; k < t->n; k++) {
+			const double ms = (double)(t->begin_ns[k] - t->begin_ns[k - 1]) / 1e6;
+
+			sum += ms < 1.5 * p50 ? ms : 0;
+			n += ms < 1.5 * p50;
+		}
+	}
+	return n > 0 ? sum / n : 0;
+}
+
+/* Each program has a pass of its own for a token. */
+static void report_passes(const struct decode_run *run, const struct decode_options *o,
+			  double token_p50, const char *name)
+{
+	const uint64_t n = run->after.n_passes - run->before.n_passes;
+	const double ns = (double)(run->after.pass_ns - run->before.pass_ns);
+	const uint32_t n_programs = o->own_program ? o->n_clients : 1;
+
+	if (n == 0)
+		return;
+	put(name, "pass", ns / 1e6 / (double)n, "ms");
+	put(name, "rows_a_pass", (double)(run->after.n_rows - run->before.n_rows) / (double)n,
+	    "rows");
+	put(name, "idle_between_tokens",
+	    period_ms(run, o, token_p50) - n_programs * ns / 1e6 / (double)n, "ms");
+}
+
+/* What is taken beside weights and KV: the driver's context, programs' memory for rows, plans. */
+static void report_memory(const struct decode_run *run, const struct decode_options *o,
+			  const char *name)
+{
+	const double taken = run->device_bytes - run->device_before_bytes;
+
+	put(name, "daemon_memory", run->daemon_bytes / 1e6, "MB");
+	put(name, "client_memory", run->client_bytes / 1e6, "MB");
+	put(name, "held_weights", run->after.weights_bytes / 1e6, "MB");
+	put(name, "held_kv", run->after.page_bytes / 1e6, "MB");
+	put(name, "held_pool", run->after.pool_bytes / 1e6, "MB");
+	put(name, "clients_on_device", run->n_on_device, "clients");
+	if (run->device_before_bytes < 0 || run->device_bytes < 0)
+		return;
+	put(name, "device_memory", taken / 1e6, "MB");
+	put(name, "device_beside",
+	    (taken - (double)o->model->file_bytes - run->after.pool_bytes) / 1e6, "MB");
+}
+
+static void report_limit(const struct decode_options *o, const struct decode_rates *rates,
+			 double token_p50, const char *name)
+{
+	const double reading = reading_ms(o, rates->bytes_s);
+	const double multiplying = multiplying_ms(o, rates->operations_s);
+	const double limit = fmax(reading, multiplying);
+
+	put(name, "limit_reading", reading, "ms");
+	put(name, "limit_multiplying", multiplying, "ms");
+	put(name, "limit", limit, "ms");
+	put(name, "limit_of_time", limit / token_p50, "");
+}
+
+void decode_report(const struct decode_run *run, const struct decode_options *o,
+		   const struct decode_rates *rates)
 {
 	const struct decode_figures *first = &run->board->of[0];
 	const struct times alone = times_of(run->board, o, ALONE);
-	const double limit = limit_ms(o, bytes_s);
 	double read = 0;
 	char name[128];
 
 	snprintf(name, sizeof(name), "%s_%ux%u_d%u%s", o->model->name, o->n_clients, o->n_seqs,
 		 o->document,
-		 o->apart	   ? "_apart"
-		 : o->own_document ? "_private"
-				   : "");
+		 o->apart || o->own_program ? "_apart"
+		 : o->own_document	    ? "_private"
+					    : "");
 	for (uint32_t i = 0; i < o->n_clients; i++)
 		read += (double)run->board->of[i].alone.read /
 			(o->n_clients * o->n_seqs * o->n_tokens);
@@ -279,9 +369,8 @@ void decode_report(const struct decode_run *run, const struct decode_options *o,
 	report_document(o, first->document_ms, name);
 	put(name, "first_tokens", worst_first_ms(run->board, o->n_clients), "ms");
 	put(name, "weights_a_token", read / 1e6, "MB");
-	put(name, "daemon_memory", run->daemon_bytes / 1e6, "MB");
-	put(name, "client_memory", run->client_bytes / 1e6, "MB");
-	put(name, "limit", limit, "ms");
-	put(name, "limit_of_time", limit / alone.p50, "");
+	report_passes(run, o, alone.p50, name);
+	report_memory(run, o, name);
+	report_limit(o, rates, alone.p50, name);
 }
 #endif
