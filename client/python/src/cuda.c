@@ -75,14 +75,16 @@ static int device_of_stream(PyObject *stream)
 	return (int)device;
 }
 
+/* An integer says no more than the handle; to ask it for attributes takes longer than all else. */
 int cuda_stream_read(PyObject *stream, struct cuda_stream *ret)
 {
+	bool is_handle = PyLong_Check(stream);
 	PyObject *handle = handle_of(stream);
 
 	if (!handle)
 		return -1;
 	ret->handle = PyLong_AsVoidPtr(handle);
 	Py_DECREF(handle);
-	ret->device = device_of_stream(stream);
+	ret->device = is_handle ? CUDA_ANY_DEVICE : device_of_stream(stream);
 	return PyErr_Occurred() ? -1 : 0;
 }

@@ -57,8 +57,12 @@ class Forward:
         self.workspace, self.layout = workspace, layout
         self.memory = memory or workspace.reserve(layout.n)
         n, memory = layout.n, self.memory
+        self.grid = len(layout.rows), layout.n_columns
         self.news_at = [memory.q[:n], memory.k[:n], memory.v[:n]]
+        self.shaped_at: list[torch.Tensor] = []  # the same as a layer's news are, once there are
         self.o, self.lse = memory.o[1 : 1 + n], memory.lse[1 : 1 + n]
+        if layout.is_whole:
+            self.o, self.lse = self._shaped(self.o), self._shaped(self.lse)
         self.wanted = wanted_of(workspace.shape, layout)
         self.gather = layout.gather.to(workspace.device)
         self.scatter = layout.scatter.to(workspace.device)
@@ -86,24 +90,30 @@ class Forward:
 
     def attend(self, layer: int, q: Any, k: Any, v: Any, sinks: Any) -> torch.Tensor:
         """[rows, heads, columns, head_dim] of q, k, v; O of [rows, columns, heads, head_dim]."""
-        self._gather([q, k, v])
+        news = [q, k, v]
+        if not self.layout.is_whole:
+            self._gather(news)
+        else:
+            if not self.shaped_at:
+                self.shaped_at = [shaped_as(new, at) for new, at in zip(news, self.news_at)]
+            torch._foreach_copy_(self.shaped_at, news)  # by one kernel
         self.step(layer)
         o = self._results(self.memory.o, self.o)
-        if sinks is not None:
-            o = o * self._kept(sinks).to(o.dtype)
-        return o.view(q.shape[0], q.shape[2], *o.shape[1:])
+        return o if sinks is None else o * self._kept(sinks).to(o.dtype)
 
     def _gather(self, news: list[torch.Tensor]) -> None:
-        flat_news = [flat(new) for new in news]
-        if self.layout.is_whole:
-            torch._foreach_copy_(self.news_at, flat_news)  # by one kernel
-            return
-        for buffer, new in zip(self.news_at, flat_news):
-            torch.index_select(new, 0, self.gather, out=buffer)
+        for buffer, new in zip(self.news_at, news):
+            torch.index_select(flat(new), 0, self.gather, out=buffer)
+
+    def _shaped(self, rows: torch.Tensor) -> torch.Tensor:
+        """[rows x columns, ...] as [rows, columns, ...]."""
+        return rows.view(*self.grid, *rows.shape[1:])
 
     def _results(self, rows: torch.Tensor, computed: torch.Tensor) -> torch.Tensor:
         """A copy: the next layer's are written where these lie."""
-        return computed.clone() if self.layout.is_whole else rows.index_select(0, self.scatter)
+        if self.layout.is_whole:
+            return computed.clone()
+        return self._shaped(rows.index_select(0, self.scatter))
 
     def step(self, layer: int) -> None:
         self.workspace.step(layer, self.parts)
@@ -127,6 +137,17 @@ def flat(rows: torch.Tensor) -> torch.Tensor:
     if n_columns == 1:
         return rows.reshape(n_rows, n_heads, head_dim)
     return rows.transpose(1, 2).reshape(-1, n_heads, head_dim)
+
+
+def shaped_as(new: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """[rows x columns, heads, head_dim] as [rows, heads, columns, head_dim]. Tensors are copied by
+    one kernel where all strides are alike; that of a single column is any."""
+    n_rows, n_heads, n_columns, head_dim = new.shape
+    view = rows.view(n_rows, n_columns, n_heads, head_dim).transpose(1, 2)
+    if n_columns > 1:
+        return view
+    of_row, of_head, _, of_dim = view.stride()
+    return view.as_strided(view.shape, (of_row, of_head, new.stride(2), of_dim))
 
 
 def part_of(row: Row, memory: Rows, first: int, count: int) -> Part:
@@ -156,6 +177,15 @@ def check_tensor(name: str, tensor: torch.Tensor, wanted: tuple[int, ...], at: W
 
 def check_qkv(forward: Forward, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     of_q, of_kv = forward.wanted
+    dtype, device = forward.workspace.shape.dtype, forward.workspace.device
+    if (
+        q.shape == of_q
+        and k.shape == of_kv == v.shape
+        and q.dtype is k.dtype is v.dtype is dtype
+        and q.device == k.device == v.device == device
+        and not torch.is_grad_enabled()
+    ):
+        return
     check_tensor("q", q, of_q, forward.workspace)
     check_tensor("k", k, of_kv, forward.workspace)
     check_tensor("v", v, of_kv, forward.workspace)

@@ -52,7 +52,6 @@ class Workspace:
         self.ticket: int | None = None  # of the latest entry
         self.graphs: dict[int, Any] = {}  # by numbers of rows, the oldest first
         self._pool: Any = None
-        self._current: torch.cuda.Stream | None = None
 
     def reserve(self, n: int) -> Rows:
         """Rows for n tokens or more; those of a long prompt are given back."""
@@ -91,16 +90,9 @@ class Workspace:
             self.submit(lambda: self.lane.step(layer, parts))
             self.check()
             return
-        stream = self._stream()
+        stream: int = torch._C._cuda_getCurrentRawStream(self.device.index)
         ticket = self.submit(lambda: self.lane.step(layer, parts, stream=stream))
         self.lane.wait_on_stream(ticket, stream)
-
-    def _stream(self) -> torch.cuda.Stream:
-        """torch's own: an object is made when it is another, as that takes longer than to ask."""
-        handle = torch._C._cuda_getCurrentRawStream(self.device.index)
-        if self._current is None or self._current.cuda_stream != handle:
-            self._current = torch.cuda.current_stream(self.device)
-        return self._current
 
     @property
     def pool(self) -> Any:
