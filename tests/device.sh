@@ -75,7 +75,7 @@ copy_python() {
 	done
 	mkdir -p "$pack/client/python/tests" "$pack/tests/bench"
 	cp -r client/python/tests/{core,hf} "$pack/client/python/tests"
-	cp tests/bench/{hf,llm,serve,share}.py "$pack/tests/bench"
+	cp tests/bench/{hf,llm,serve,share,threads}.py "$pack/tests/bench"
 	find "$pack" -name __pycache__ -prune -exec rm -r {} +
 }
 

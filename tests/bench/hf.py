@@ -7,6 +7,12 @@ and by transformers' own attention and cache, in one run. Weights are random.
 Told are, of each way, ms from token to token (the whole of generate's loop), how many of its tokens
 are those of the first way, and the device memory that it took beside the weights. Needs torch,
 transformers and the package; --mps starts CUDA's multi-process service in front of the daemon.
+
+With --threads each way is followed by what a token took of each thread of this process, of the
+daemon and of MPS: on a core, waiting for one, asleep, and who was beside Python's (threads.py). Is
+Python's own time on a core what is long, its core is slow, or somebody shares it: --place apart
+keeps the daemon off Python's core and those that share it, --place together puts it there, and
+--spin-us 0 has it sleep where it would spin.
 """
 
 import argparse
@@ -19,6 +25,7 @@ import tempfile
 import time
 import traceback
 
+import threads
 import torch
 import transformers as hf
 
@@ -35,19 +42,26 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 MIB = 1 << 20
 
 
-class Clock(hf.LogitsProcessor):
-    """When each token's logits were there, as generate's loop sees it."""
+N_FIRST = 4  # tokens that do not count
 
-    def __init__(self):
-        self.times = []
+
+class Clock(hf.LogitsProcessor):
+    """When each token's logits were there, as generate's loop sees it; and where threads are."""
+
+    def __init__(self, watch):
+        self.times, self.watch = [], watch
 
     def __call__(self, input_ids, scores):
         self.times.append(time.perf_counter())
+        if self.watch and len(self.times) == N_FIRST + 1:
+            self.watch.begin()
+        elif self.watch and len(self.times) > N_FIRST:
+            self.watch.look()
         return scores
 
     @property
     def steps(self):
-        return [1e3 * (b - a) for a, b in zip(self.times[4:], self.times[5:])]
+        return [1e3 * (b - a) for a, b in zip(self.times[N_FIRST:], self.times[N_FIRST + 1 :])]
 
 
 @contextlib.contextmanager
@@ -74,7 +88,7 @@ def running(args, *flags):
         options = ["--backend", args.backend, f"--pool={args.pool}", "--socket", socket, *flags]
         daemon = subprocess.Popen([args.daemon, *options])
         try:
-            yield connected(daemon, socket)
+            yield connected(daemon, socket), daemon.pid
         finally:
             daemon.terminate()
             daemon.wait(20)
@@ -87,6 +101,29 @@ def connected(daemon, socket):
         except coppice.NoDaemon:
             time.sleep(0.05)
     raise SystemExit(f"the daemon ended with {daemon.returncode}")
+
+
+def place(args, daemon):
+    """Python's main thread has a core for itself, or shares it with the daemon. Others of its
+    process, CUDA's, stay where they may be, as they are there by now."""
+    if args.place == "free":
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    own = cores[len(cores) // 2]
+    near = threads.siblings_of(own) & set(cores)
+    beside = (near - {own} or {own}) if args.place == "together" else set(cores) - near
+    os.sched_setaffinity(0, {own})
+    for thread in threads.threads_of({"daemon": daemon}):
+        os.sched_setaffinity(thread.tid, beside or set(cores))
+    print(f"Python is on core {own}, the daemon on {sorted(beside)}", flush=True)
+
+
+def watch_of(args, daemon):
+    if not args.threads:
+        return None
+    found = {"python": os.getpid(), "daemon": daemon}
+    found.update((f"mps {pid}", pid) for pid in threads.pids_of("nvidia-cuda-mps-server"))
+    return threads.Watch(found)
 
 
 def model_of(args):
@@ -130,7 +167,7 @@ def used(args):
 
 
 def generate(args, model, ids, cache):
-    clock = Clock()
+    clock = Clock(args.watch)
     tokens = model.generate(
         ids,
         past_key_values=cache,
@@ -139,6 +176,8 @@ def generate(args, model, ids, cache):
         do_sample=False,
         logits_processor=[clock],
     )
+    if args.watch:
+        args.watch.end()
     return clock.steps, tokens[:, ids.shape[1] :].tolist()
 
 
@@ -206,6 +245,9 @@ def measure(args, connection, model, n_tokens):
         table.append((name, steps, tokens, others, used(args) - before))
         took, middle = time.perf_counter() - begun, percentile(steps, 0.5)
         print(f"{name}: {took:.1f} s in all, {middle:.2f} ms a token, p50", flush=True)
+        if args.watch:
+            print(args.watch.told("token", len(steps)))
+            print(f"a loop of Python's on this core: {threads.loop_ms():.2f} ms\n", flush=True)
         if args.device != "cpu":
             torch.cuda.empty_cache()
     print(f"{args.rows} rows on {n_tokens} tokens, {args.shape}, {args.dtype}\n")
@@ -217,10 +259,14 @@ def measure(args, connection, model, n_tokens):
 
 def run(args):
     """In a process of its own."""
-    with running(args) as connection, connection:
+    flags = [] if args.spin_us is None else [f"--spin-us={args.spin_us}"]
+    with running(args, *flags) as (connection, daemon), connection:
+        args.watch = watch_of(args, daemon)
+        print(f"a loop of Python's, before anything: {threads.loop_ms():.2f} ms", flush=True)
         begun = time.perf_counter()
         model = model_of(args)
         print(f"the model is made in {time.perf_counter() - begun:.2f} s", flush=True)
+        place(args, daemon)
         for n_tokens in args.document:
             measure(args, connection, model, n_tokens)
 
@@ -241,6 +287,9 @@ def main():
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=40)
     parser.add_argument("--ways", default="coppice,captured,sdpa,eager")
+    parser.add_argument("--threads", action="store_true", help="what each thread took")
+    parser.add_argument("--place", choices=["free", "apart", "together"], default="free")
+    parser.add_argument("--spin-us", type=int, help="the daemon's")
     args = parser.parse_args()
     with mps(args.mps):
         process = multiprocessing.get_context("spawn").Process(target=run, args=(args,))

@@ -105,7 +105,7 @@ def main():
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=40)
     args = parser.parse_args()
-    args.rows = 1
+    args.rows, args.watch = 1, None
     with bench.mps(args.mps), bench.running(args, "--lend-weights=1"):
         tell(llm.side_by_side(args, process))
 

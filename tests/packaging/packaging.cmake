@@ -1,5 +1,6 @@
 # Scripts of packaging/ that decide what passes: over logs of the tests' own, and programs in stubs/
-# in place of CUDA's; and the one that draws the picture in README.md.
+# in place of CUDA's; and those of benches: the one that draws the picture in README.md, and what
+# tells where threads are.
 add_test(NAME racecheck_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/racecheck_test.py)
 set_tests_properties(racecheck_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
 add_test(NAME check_pages_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/check_pages_test.py)
@@ -16,6 +17,8 @@ add_test(NAME demo_table_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/demo_tab
 set_tests_properties(demo_table_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
 add_test(NAME draw_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/draw_test.py)
 set_tests_properties(draw_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
+add_test(NAME threads_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/threads_test.py)
+set_tests_properties(threads_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
 add_test(NAME cuda_stand_ins_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/cuda_stand_ins_test.py)
 set_tests_properties(cuda_stand_ins_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
 if(TARGET coppiced AND TARGET coppicectl AND TARGET coppice-agent)
