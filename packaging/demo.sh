@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Eight processes, one document, one daemon.
 #
-#   packaging/demo.sh [--tokens N] [--document FILE] [--model DIR] [--build DIR] [--gpu]
+#   packaging/demo.sh [--agents N] [--tokens N] [--document FILE] [--model DIR] [--build DIR]
+#                     [--gpu]
 #
 # Installs what is missing, builds in build/demo, starts coppiced on a private socket, and lets
 # eight coppice-agent processes continue one document, each with a prompt of its own. Four ways:
@@ -12,6 +13,9 @@
 # Prints what they wrote, and what each way took, side by side. Exit status 0 only if every agent
 # wrote the same tokens in all of them. Nothing is left behind but the build.
 #
+# --agents: so many of the eight. Of one the first two ways say what it costs alone that the daemon
+# computes its tokens.
+#
 # --build: programs of a build that is there already. --gpu: the daemon computes on an NVIDIA GPU,
 # and all eight run once more over a daemon that computes on the CPU. Q, K, V and O are fp16 then,
 # of which a GPU rounds sums in another order. So each token is the likeliest, and where the two
@@ -21,12 +25,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-usage="usage: packaging/demo.sh [--tokens N] [--document FILE] [--model DIR] [--build DIR] [--gpu]"
+usage="usage: packaging/demo.sh [--agents N] [--tokens N] [--document FILE] [--model DIR] \
+[--build DIR] [--gpu]"
 build=
 model=tests/model
 document=
 document_bytes=4500
 n_tokens=160
+n_agents=8
 gpu=
 work=
 daemon=
@@ -76,12 +82,13 @@ read_options() {
 			shift
 			continue
 			;;
-		--tokens | --document | --model | --build)
+		--agents | --tokens | --document | --model | --build)
 			(($# > 1)) || misused "$1 lacks its value"
 			;;
 		*) misused "\"$1\" is no option" ;;
 		esac
 		case $1 in
+		--agents) n_agents=$2 ;;
 		--tokens) n_tokens=$2 ;;
 		--document) document=$2 ;;
 		--model) model=$2 ;;
@@ -91,6 +98,7 @@ read_options() {
 	done
 	[[ $n_tokens =~ ^[1-9][0-9]*$ ]] ||
 		misused "--tokens takes a whole number from 1, not \"$n_tokens\""
+	[[ $n_agents =~ ^[1-8]$ ]] || misused "--agents takes 1 to 8, not \"$n_agents\""
 	[[ -z $document || -r $document ]] || die "$document cannot be read"
 	[[ -r $model/config.json ]] || die "$model is no model's folder: it has no config.json"
 	[[ -z $build || -x $build/daemon/coppiced ]] ||
@@ -207,14 +215,23 @@ one_by_one() { # way, option...
 	done
 }
 
+# Ticks of the processor that the daemon, and what this shell has begun and seen end, have had.
+ticks() {
+	awk '{ sub(/.*\) /, ""); n += FNR == NR ? $12 + $13 : $14 + $15 } END { print n }' \
+		"/proc/$daemon/stat" "/proc/$$/stat"
+}
+
 # Every way begins with an empty tree.
 measure() { # at_once or one_by_one, way, option...
-	local way=$2 begin
+	local way=$2 begin before
 	ctl evict >/dev/null
 	ctl --json status >"$work/$way-before.json"
+	before=$(ticks)
 	begin=$EPOCHREALTIME
 	"$@"
 	awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.3f\n", b - a }' >"$work/$way-s"
+	awk -v a="$before" -v b="$(ticks)" -v hz="$(getconf CLK_TCK)" \
+		'BEGIN { printf "%.2f\n", (b - a) / hz }' >"$work/$way-cpu-s"
 	ctl --json status >"$work/$way-after.json"
 }
 
@@ -248,8 +265,7 @@ if [[ -e packed ]]; then
 elif [[ -z $build ]]; then
 	build_all
 fi
-mapfile -t prompts <packaging/demo/prompts.txt
-n_agents=${#prompts[@]}
+mapfile -t -n "$n_agents" prompts <packaging/demo/prompts.txt
 if [[ -z $document ]]; then
 	document=$work/document.txt
 	python3 packaging/demo/document.py "$document_bytes" >"$document"
@@ -257,7 +273,9 @@ fi
 backend=cpu
 [[ -z $gpu ]] || backend=cuda
 start_daemon "$backend"
-say "$n_agents agents at once over one document of $(wc -c <"$document") tokens; a token is a byte:"
+who="$n_agents agents at once"
+((n_agents > 1)) || who="One agent"
+say "$who over one document of $(wc -c <"$document") tokens; a token is a byte:"
 measure at_once shared
 print_texts
 say "All of them at once, sharing the document, with layers of their own:"

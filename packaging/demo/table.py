@@ -6,9 +6,10 @@ recorded.
 	table.py FOLDER N_AGENTS
 
 FOLDER has, for each way, WAY-I.json (coppice-agent's reports), WAY-before.json and WAY-after.json
-(coppicectl's status) and WAY-s (how many seconds it took, from the first agent's start to the last
-one's end). Ways: shared, layers (the document shared, each process's layers its own), private,
-alone, and cpu if the agents ran over the CPU's backend too.
+(coppicectl's status), WAY-s (how many seconds it took, from the first agent's start to the last
+one's end) and WAY-cpu-s (of the processor, of agents and daemon). Ways: shared, layers (the
+document shared, each process's layers its own), private, alone, and cpu if the agents ran over the
+CPU's backend too.
 """
 
 import json
@@ -40,6 +41,7 @@ class Way:
 		self.before = load("before")
 		self.after = load("after")
 		self.seconds = float((folder / f"{name}-s").read_text())
+		self.cpu_seconds = float((folder / f"{name}-cpu-s").read_text())
 
 	def grown(self, key):
 		return self.after[key] - self.before[key]
@@ -153,6 +155,7 @@ def print_ways(ways):
 	row("", lambda way: WAYS[way.name][0])
 	row("", lambda way: WAYS[way.name][1])
 	row("elapsed", lambda way: f"{way.seconds:.1f} s")
+	row("of the processor", lambda way: f"{way.cpu_seconds:.1f} s")
 	row("tokens/s in sum", lambda way: f"{way.sum('tokens_generated') / way.seconds:.1f}")
 	row("tokens computed", lambda way: f"{way.computed():,}")
 	row("KV read by attention", lambda way: size(way.grown("kv_bytes_read")))
@@ -166,6 +169,7 @@ def print_notes(ways):
 	shared = ways[0]
 	print("\nElapsed: from the first agent's start to the last one's end, "
 		"with loading the model and reading the document.")
+	print("Of the processor: agents' and the daemon's time on all cores.")
 	print("Weights held: by the daemon once; else mapped by each process, from one file.")
 	for way in ways[1:4]:
 		times = way.seconds / shared.seconds

@@ -56,6 +56,7 @@ class Table(unittest.TestCase):
 		self.write(f"{name}-before.json", status(1 << 30, 0, 7))
 		self.write(f"{name}-after.json", status((1 << 30) + read, read, 7 + evicted))
 		(self.at / f"{name}-s").write_text(f"{seconds}\n")
+		(self.at / f"{name}-cpu-s").write_text(f"{2 * seconds}\n")
 
 	def run_table(self):
 		command = [sys.executable, TABLE, self.at, str(N)]
@@ -79,6 +80,7 @@ class Table(unittest.TestCase):
 		self.assertEqual(code, 0)
 		mib, three = "1.0 MiB", "3.0 MiB"
 		self.assert_row(out, "elapsed", "2.0 s", "3.0 s", "8.0 s", "6.0 s")
+		self.assert_row(out, "of the processor", "4.0 s", "6.0 s", "16.0 s", "12.0 s")
 		self.assert_row(out, "tokens/s in sum", "3.0", "2.0", "0.8", "1.0")
 		self.assert_row(out, "tokens computed", "16", "16", "26", "26")
 		self.assert_row(out, "KV read by attention", mib, mib, three, three)

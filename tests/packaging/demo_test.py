@@ -37,8 +37,21 @@ class Demo(unittest.TestCase):
 		self.assertIn(f"{same} each for itself.", run.stdout)
 		self.assertIn(f"{same} alone.", run.stdout)
 
+	def test_one_agent_alone(self):
+		with tempfile.TemporaryDirectory() as folder:
+			document = pathlib.Path(folder) / "document.txt"
+			document.write_text("And it came to pass in the days of the king. " * 8)
+			options = ["--build", BUILD, "--document", document, "--tokens", "6"]
+			run = demo(*options, "--agents", "1")
+		self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+		self.assertIn("One agent over one document", run.stdout)
+		self.assertIn("Agent 1:", run.stdout)
+		self.assertNotIn("Agent 2:", run.stdout)
+		self.assertIn("\nelapsed  ", run.stdout)
+
 	def test_bad_options_end_with_2(self):
-		for options in ("--tokens", "0"), ("--tokens",), ("--token", "3"), ("more",):
+		bad = ("--tokens", "0"), ("--tokens",), ("--token", "3"), ("more",)
+		for options in *bad, ("--agents", "9"), ("--agents", "0"):
 			run = demo(*options)
 			self.assertEqual(run.returncode, 2, options)
 			self.assertIn("usage: packaging/demo.sh", run.stderr)
