@@ -270,8 +270,8 @@ static void report_document(const struct decode_options *o, double ms, const cha
 
 /* ---- the daemon ----------------------------------------------------------------------------- */
 
-/* From a token's begin to the next one's: the mean, but for those that waited for a pass more. */
-static double period_ms(const struct decode_run *run, const struct decode_options *o, double p50)
+/* From a token's begin to the next one's, in the mean. */
+static double period_ms(const struct decode_run *run, const struct decode_options *o)
 {
 	double sum = 0;
 	uint32_t n = 0;
@@ -279,31 +279,29 @@ static double period_ms(const struct decode_run *run, const struct decode_option
 	for (uint32_t i = 0; i < o->n_clients; i++) {
 		const struct decode_times *t = &run->board->of[i].alone;
 
-		for (uint32_t k = 1; k < t->n; k++) {
-			const double ms = (double)(t->begin_ns[k] - t->begin_ns[k - 1]) / 1e6;
-
-			sum += ms < 1.5 * p50 ? ms : 0;
-			n += ms < 1.5 * p50;
-		}
+		if (t->n < 2)
+			continue;
+		sum += (double)(t->begin_ns[t->n - 1] - t->begin_ns[0]) / 1e6;
+		n += t->n - 1;
 	}
 	return n > 0 ? sum / n : 0;
 }
 
-/* Each program has a pass of its own for a token. */
+/* A token is as many passes as rows of all are more than a pass has: each program has passes of its
+ * own, and who misses one waits for two. */
 static void report_passes(const struct decode_run *run, const struct decode_options *o,
-			  double token_p50, const char *name)
+			  const char *name)
 {
-	const uint64_t n = run->after.n_passes - run->before.n_passes;
-	const double ns = (double)(run->after.pass_ns - run->before.pass_ns);
-	const uint32_t n_programs = o->own_program ? o->n_clients : 1;
+	const double n = (double)(run->after.n_passes - run->before.n_passes);
+	const double n_rows = (double)(run->after.n_rows - run->before.n_rows);
+	const double ms = (double)(run->after.pass_ns - run->before.pass_ns) / 1e6;
+	const double n_a_token = n * o->n_clients * o->n_seqs / n_rows;
 
-	if (n == 0)
+	if (n == 0 || n_rows == 0)
 		return;
-	put(name, "pass", ns / 1e6 / (double)n, "ms");
-	put(name, "rows_a_pass", (double)(run->after.n_rows - run->before.n_rows) / (double)n,
-	    "rows");
-	put(name, "idle_between_tokens",
-	    period_ms(run, o, token_p50) - n_programs * ns / 1e6 / (double)n, "ms");
+	put(name, "pass", ms / n, "ms");
+	put(name, "rows_a_pass", n_rows / n, "rows");
+	put(name, "idle_between_tokens", period_ms(run, o) - n_a_token * ms / n, "ms");
 }
 
 /* What is taken beside weights and KV: the driver's context, programs' memory for rows, plans. */
@@ -369,7 +367,7 @@ void decode_report(const struct decode_run *run, const struct decode_options *o,
 	report_document(o, first->document_ms, name);
 	put(name, "first_tokens", worst_first_ms(run->board, o->n_clients), "ms");
 	put(name, "weights_a_token", read / 1e6, "MB");
-	report_passes(run, o, alone.p50, name);
+	report_passes(run, o, name);
 	report_memory(run, o, name);
 	report_limit(o, rates, alone.p50, name);
 }
