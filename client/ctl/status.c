@@ -11,6 +11,9 @@
 
 #include <stdio.h>
 
+#define NS_PER_MS UINT64_C(1000000)
+#define NS_PER_S UINT64_C(1000000000)
+
 static double ratio(uint64_t a, uint64_t b)
 {
 	return b > 0 ? (double)a / (double)b : 0;
@@ -29,8 +32,9 @@ static void print_pinned(const Coppice__StatusReply *s)
 {
 	printf("  pinned     %s", text_bytes(s->pinned_bytes).s);
 	if (s->pinned_bytes_max > 0)
-		printf(", %s and %s pins at most for one user", text_bytes(s->pinned_bytes_max).s,
-		       text_count(s->max_domain_pins).s);
+		printf(", %s and %s pins at most for one user, each for %s",
+		       text_bytes(s->pinned_bytes_max).s, text_count(s->max_domain_pins).s,
+		       text_duration(s->max_pin_ms * NS_PER_MS).s);
 	putchar('\n');
 }
 
@@ -59,6 +63,15 @@ static void print_streams(const Coppice__StatusReply *s)
 	printf("; %s lanes wait for inputs of theirs\n", text_count(s->n_input_waits).s);
 }
 
+/* For how long one may keep others waiting. */
+static void print_times(const Coppice__StatusReply *s)
+{
+	printf("  a batch    %s ms at most where others wait; prompts make passes %s %% longer; a "
+	       "token %s ms\n",
+	       text_count(s->batch_budget_ms).s, text_count(s->prompt_percent).s,
+	       text_count(s->max_token_ms).s);
+}
+
 /* What one user may take of what all have together. */
 static void print_each(const Coppice__StatusReply *s)
 {
@@ -68,6 +81,7 @@ static void print_each(const Coppice__StatusReply *s)
 	       text_bytes(s->domain_prompt_bytes_max).s);
 	printf("  a session  %s descriptors unread; %s nodes a path\n",
 	       text_count(s->max_unread_fds).s, text_count(s->max_path_nodes).s);
+	print_times(s);
 }
 
 static void print_counts(const Coppice__StatusReply *s)
@@ -123,6 +137,21 @@ void status_print_memory(const char *title, const Coppice__StatusReply *s)
 		       text_bytes(s->memory_bytes).s, text_bytes(s->memory_bytes_max).s);
 }
 
+/* When one ends that is not done. */
+static void print_load_ends(const Coppice__StatusReply *s)
+{
+	printf("  load ends  after %s without a byte",
+	       text_duration(s->load_stall_ms * NS_PER_MS).s);
+	if (s->load_least_rate || s->max_load_s)
+		printf("; where another finds no place");
+	if (s->load_least_rate)
+		printf(" below %s a second", text_bytes(s->load_least_rate).s);
+	if (s->max_load_s)
+		printf("%s after %s", s->load_least_rate ? " or" : "",
+		       text_duration(s->max_load_s * NS_PER_S).s);
+	putchar('\n');
+}
+
 static void print_weights(const Coppice__StatusReply *s)
 {
 	printf("  weights    %s of %s", text_bytes(s->weights_bytes).s,
@@ -135,6 +164,7 @@ static void print_weights(const Coppice__StatusReply *s)
 	       text_count(s->n_loads).s, text_count(s->max_loads).s,
 	       text_count(s->max_domain_loads).s, text_bytes(s->domain_weights_bytes_max).s,
 	       text_bytes(s->domain_weight_names_bytes_max).s);
+	print_load_ends(s);
 }
 
 /* What others' tokens wait for. */

@@ -179,8 +179,32 @@ static void status_of_shares(Coppice__StatusReply *to, const struct config *conf
 	to->has_max_domain_pins = to->has_max_path_nodes = true;
 	to->max_domain_pins = config->max_domain_pins;
 	to->max_path_nodes = config->max_path_nodes;
-	to->has_segment_ms = true;
+}
+
+/* For how long one may keep others waiting. */
+static void status_of_times(Coppice__StatusReply *to, const struct config *config)
+{
+	to->has_batch_budget_ms = to->has_segment_ms = to->has_prompt_percent = true;
+	to->batch_budget_ms = config->batch_budget_ms;
 	to->segment_ms = config->segment_ms;
+	to->prompt_percent = config->prompt_percent;
+	to->has_max_token_ms = to->has_max_pin_ms = true;
+	to->max_token_ms = config->max_token_ms;
+	to->max_pin_ms = config->max_pin_ms;
+}
+
+static void status_of_loads(Coppice__StatusReply *to, struct weights_table *table)
+{
+	const struct weights_config *config = weights_table_config(table);
+
+	to->has_n_loads = to->has_max_loads = to->has_max_domain_loads = true;
+	to->n_loads = load_slots_count(table);
+	to->max_loads = config->max_loads;
+	to->max_domain_loads = config->domain_max_loads;
+	to->has_load_stall_ms = to->has_load_least_rate = to->has_max_load_s = true;
+	to->load_stall_ms = config->stall_ms;
+	to->load_least_rate = config->least_rate;
+	to->max_load_s = config->max_load_s;
 }
 
 static void status_of_weights(Coppice__StatusReply *to, struct weights_table *table)
@@ -200,10 +224,7 @@ static void status_of_weights(Coppice__StatusReply *to, struct weights_table *ta
 	to->has_domain_weights_bytes_max = to->has_domain_weight_names_bytes_max = true;
 	to->domain_weights_bytes_max = config->memory.domain_bytes;
 	to->domain_weight_names_bytes_max = config->names.domain_bytes;
-	to->has_n_loads = to->has_max_loads = to->has_max_domain_loads = true;
-	to->n_loads = load_slots_count(table);
-	to->max_loads = config->max_loads;
-	to->max_domain_loads = config->domain_max_loads;
+	status_of_loads(to, table);
 	to->has_memory_bytes = to->has_memory_bytes_max = true;
 	to->memory_bytes = atomic_load(&weights_ledger(table)->all_bytes);
 	to->memory_bytes_max = weights_ledger(table)->max_bytes;
@@ -252,6 +273,7 @@ static void status_answer(struct request *request)
 			   : sessions_use(request->home);
 	status_of_limits(&status, request->home, &use);
 	status_of_shares(&status, home->config);
+	status_of_times(&status, home->config);
 	if (!figures->own)
 		status_of_weights(&status, home->weights);
 	reply.status = &status;

@@ -218,8 +218,17 @@ static void test_what_a_user_may_have_is_said(void **state)
 	assert_says(a.out, "  each user  128 sessions; 8.0 GiB of arenas, 2.0 GiB of the device's, "
 			   "256.0 MiB of prompts' ids\n");
 	assert_says(a.out, "  a session  64 descriptors unread; 4,096 nodes a path\n");
-	assert_says(a.out, " and 1,024 pins at most for one user\n");
+	assert_says(a.out, " and 1,024 pins at most for one user, each for 1 d 0 h\n");
+	assert_says(a.out, "  a batch    30 ms at most where others wait; prompts make passes 50 % "
+			   "longer; a token 2,000 ms\n");
 	assert_int_equal(integer(object, "segment_ms"), 5);
+	assert_int_equal(integer(object, "batch_budget_ms"), 30);
+	assert_int_equal(integer(object, "prompt_percent"), 50);
+	assert_int_equal(integer(object, "max_token_ms"), 2000);
+	assert_int_equal(integer(object, "max_pin_ms"), 24 * 3600 * 1000);
+	assert_int_equal(integer(object, "load_stall_ms"), 10000);
+	assert_int_equal(integer(object, "load_least_rate"), 4 << 20);
+	assert_int_equal(integer(object, "max_load_s"), 600);
 	assert_int_equal(integer(object, "passes_under_way"), 0);
 	assert_int_equal(integer(object, "passes_under_way_max"), 4);
 	assert_int_equal(integer(object, "n_loads"), 0);
@@ -239,6 +248,8 @@ static void test_limits_are_said_before_there_is_work(void **state)
 	assert_says(a.out, "  under way  0 of 4 passes, ");
 	assert_says(a.out, "  weights    0 B of ");
 	assert_says(a.out, "  loads      0 of 8 under way; for one user 2, ");
+	assert_says(a.out, "  load ends  after 10.0 s without a byte; where another finds no place "
+			   "below 4.0 MiB a second or after 10 min 0 s\n");
 	assert_null(strstr(a.out, "  passes     "));
 }
 
@@ -356,7 +367,7 @@ static void test_evict_ends_pins_where_that_is_asked_for(void **state)
 	assert_int_equal(count_tokens(f), strlen(CTL_TRUNK CTL_SECOND));
 	RUN(f, &a, "status");
 	assert_says(a.out, "  pinned     ");
-	assert_says(a.out, " at most for one user\n");
+	assert_says(a.out, " pins at most for one user, each for ");
 	assert_says(a.out, "  share      ");
 	assert_says(a.out, " for who has less than is left\n");
 	object = ASK(f, 0, "evict", "--pinned");

@@ -165,6 +165,8 @@ static int look_at_counters(const struct harness *h, int said)
 		return 4;
 	if (s->n_fds > 16 || s->pool_bytes == 0 || s->max_fds == 0)
 		return 3;
+	if (s->batch_budget_ms == 0 || s->max_token_ms == 0 || s->max_pin_ms == 0)
+		return 5;
 	return 0;
 }
 
