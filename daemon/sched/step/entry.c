@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DRAFT_TREE_MAX 1024 /* tokens: it is attended in one go, while all others wait */
+#define DRAFT_TREE_MAX 1024 /* tokens: a longer one is no draft */
 #define STRIDE_BLOCK_MIN 8u /* a block of sparse prefill has so many strides at least */
 #define BLOCK_MAX 65536u
 
