@@ -32,44 +32,52 @@ static void layers_wait_for_a_segment_and_no_pass(void **state)
 	school_free(s);
 }
 
-/* Of which a segment has two fifths, beside layers. */
-static void layers_wait_for_as_long_as_the_key_says(void **state)
-{
-	static const uint32_t some_ms[] = {1, 12};
-
-	(void)state;
-	for (uint32_t i = 0; i < sizeof(some_ms) / sizeof(*some_ms); i++) {
-		struct school *s = school_of_layers(1);
-		double most_ns = 0.4 * some_ms[i] * MS;
-		struct other other;
-
-		world.n_places = 1000;
-		s->h.config.segment_ms = some_ms[i];
-		other_join(&other, s, 1);
-		go_until(s, &other, world.now_ns + (uint64_t)(100 * MS));
-		other.longest_ns = world.longest_segment_ns = 0;
-		go_until(s, &other, world.now_ns + (uint64_t)(500 * MS));
-		assert_true(world.longest_segment_ns > 0.9 * most_ns);
-		assert_true(world.longest_segment_ns <= most_ns);
-		assert_true(other.longest_ns <= most_ns + 0.5 * MS);
-		other_end(&other);
-		school_free(s);
-	}
-}
-
 /* Of a program of one layer that takes as long as a token may, in passes as long as they may be. */
-static void layers_wait_for_a_part_of_the_heaviest_layer(void **state)
+static struct school *school_of_heavy_rows(void)
 {
 	struct school *s = school_new(0);
-	struct other other;
 
-	(void)state;
 	world.batch_ns = LAYER_NS;
 	world.fixed_ns = s->h.config.max_token_ms * MS;
 	world.row_ns = world.fixed_ns / N_ROWS;
 	world.n_places = 10000;
 	school_start(s);
 	join(s, 1, N_ROWS, 1);
+	return s;
+}
+
+/* Of which a segment has two fifths, beside layers: of passes that take as long as they may. */
+static void layers_wait_for_as_long_as_the_key_says(void **state)
+{
+	static const uint32_t some_ms[] = {1, 12, 1000};
+
+	(void)state;
+	for (uint32_t i = 0; i < sizeof(some_ms) / sizeof(*some_ms); i++) {
+		double most_ns = 0.4 * some_ms[i] * MS;
+		struct school *s = school_of_heavy_rows();
+		struct other other;
+
+		s->h.config.segment_ms = some_ms[i];
+		other_join(&other, s, 2);
+		go_until(s, &other, world.now_ns + (uint64_t)(100 * MS + 2 * most_ns));
+		other.longest_ns = world.longest_segment_ns = 0;
+		other.n_steps = 0;
+		go_until(s, &other, world.now_ns + (uint64_t)(20 * (most_ns + LAYER_NS)));
+		assert_true(world.longest_segment_ns > 0.9 * most_ns);
+		assert_true(world.longest_segment_ns <= most_ns);
+		assert_true(other.longest_ns <= most_ns + 0.5 * MS);
+		assert_true(other.n_steps >= 19);
+		other_end(&other);
+		school_free(s);
+	}
+}
+
+static void layers_wait_for_a_part_of_the_heaviest_layer(void **state)
+{
+	struct school *s = school_of_heavy_rows();
+	struct other other;
+
+	(void)state;
 	other_join(&other, s, 2);
 	go_until(s, &other, world.now_ns + (uint64_t)(100 * MS));
 	other.longest_ns = world.longest_segment_ns = 0;

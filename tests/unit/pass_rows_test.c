@@ -86,6 +86,26 @@ static void who_has_asked_is_there_for_a_second(void **state)
 	school_free(s);
 }
 
+/* From when he has what he has asked for. */
+static void who_has_had_a_long_prompt_is_there_for_a_second(void **state)
+{
+	struct pupil *reader, *other;
+	struct school *s = school_of_a_reader(0.3 * MS, &reader);
+
+	(void)state;
+	other = join(s, 2, 0, 1);
+	ask(other, TOKENS / 4);
+	while (!has(other))
+		go_passes(s, 1);
+	assert_true(world.now_ns > 2 * SECOND_NS);
+	assert_in_range(next_rows(s), 95, 100);
+	go_for(s, 600 * 1000 * US);
+	assert_in_range(next_rows(s), 95, 100);
+	go_for(s, 400 * 1000 * US);
+	assert_int_equal(next_rows(s), ALONE_ROWS);
+	school_free(s);
+}
+
 /* Two prompts, each of which waits for the other's passes. */
 static void two_prompts_are_not_alone(void **state)
 {
@@ -351,6 +371,7 @@ int main(void)
 		cmocka_unit_test(nobody_else_for_a_second_makes_passes_longer),
 		cmocka_unit_test(who_opens_a_sequence_is_there_for_a_second),
 		cmocka_unit_test(who_has_asked_is_there_for_a_second),
+		cmocka_unit_test(who_has_had_a_long_prompt_is_there_for_a_second),
 		cmocka_unit_test(two_prompts_are_not_alone),
 		cmocka_unit_test(no_pass_is_longer_than_some_budgets),
 		cmocka_unit_test(rows_are_left_out_where_the_others_are_sooner_without),

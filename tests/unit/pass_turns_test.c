@@ -8,6 +8,7 @@
 #include "daemon/sched/sched_impl.h"
 
 #include <errno.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 #define PLACES 200u
 #define ROW_NS (0.3 * MS)
 #define SHORT_NS (2 * MS)
+#define LONG_NS (1500 * MS)
 #define OWN_NS (SHORT_NS + ROW_NS) /* a pass of one token */
 #define PAUSE_NS UINT64_C(40000000)
 #define LOOK_NS UINT64_C(100000)
@@ -128,22 +130,24 @@ static void tokens_wait_for_a_segment_of_others_decode(void **state)
 	school_free(s);
 }
 
-/* A pass's longest segment, alone or beside who asks for a token of another program at a time. */
+/* A pass's longest segment, alone or beside who asks for a token of another program at a time: of
+ * passes that take ten times as long. */
 static double longest_segment_ns(uint32_t segment_ms, bool holds, bool others)
 {
-	struct school *s = school_new(ROW_NS);
-	double ns;
+	double pass_ns = fmax(10 * segment_ms, 30) * MS, ns;
+	struct school *s = school_new(pass_ns / MAX_ROWS);
 
 	world.n_places = PLACES;
+	world.fixed_ns = pass_ns / 2;
 	s->program.holds = holds;
 	s->h.config.segment_ms = segment_ms;
 	school_start(s);
 	join(s, 1, 10000, 1);
 	if (others)
 		join(s, 2, 1, 2);
-	go(s, NULL, 0, 500 * MS);
+	go(s, NULL, 0, 5 * pass_ns);
 	world.longest_segment_ns = 0;
-	go(s, NULL, 0, 500 * MS);
+	go(s, NULL, 0, 5 * pass_ns);
 	ns = world.longest_segment_ns;
 	school_free(s);
 	return ns;
@@ -151,7 +155,7 @@ static double longest_segment_ns(uint32_t segment_ms, bool holds, bool others)
 
 static void segments_are_as_long_as_the_key_says(void **state)
 {
-	static const uint32_t some_ms[] = {1, 5, 12};
+	static const uint32_t some_ms[] = {1, 5, 12, 1000};
 
 	(void)state;
 	for (uint32_t i = 0; i < sizeof(some_ms) / sizeof(*some_ms); i++) {
@@ -240,6 +244,26 @@ static double share_of(const struct school *s, uint32_t first, uint32_t n)
 		ns += i >= first && i < first + n ? had_ns(&s->pupils[i]) : 0;
 	}
 	return ns / all_ns;
+}
+
+/* His own passes take longer than he is thought to be there: he is so from when they have ended,
+ * and has his half of the time. */
+static void who_had_a_long_pass_is_there_when_it_ends(void **state)
+{
+	struct school *s = school_new(10 * MS);
+	struct waiter w;
+
+	(void)state;
+	world.n_places = 2000;
+	world.fixed_ns = LONG_NS;
+	school_start(s);
+	join(s, 1, 10000, 1);
+	w = waiter_of(join(s, 2, 0, 2));
+	go_and_forget(s, &w, 1);
+	go(s, &w, 1, 60 * LONG_NS);
+	assert_true(share_of(s, 1, 1) >= FAIR);
+	assert_true(w.longest_ns <= SEGMENT_NS + 2 * (LONG_NS + 10 * MS));
+	school_free(s);
 }
 
 /* The scheduler hears of who comes while the backend is at work. */
@@ -521,6 +545,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(tokens_wait_for_a_segment_of_anothers_prompt),
 		cmocka_unit_test(tokens_wait_for_a_segment_of_others_decode),
+		cmocka_unit_test(who_had_a_long_pass_is_there_when_it_ends),
 		cmocka_unit_test(segments_are_as_long_as_the_key_says),
 		cmocka_unit_test(who_cuts_in_is_counted),
 		cmocka_unit_test(tokens_wait_for_no_pass_of_three_other_programs),

@@ -85,6 +85,7 @@ struct step {
 	struct select_shares shares; /* of slices whose blocks were chosen */
 	uint32_t next_part, next_row; /* where the next slice begins */
 	uint64_t arrival_ns; /* 0: it was refused */
+	uint64_t done_ns; /* when it was done, as far as nothing failed; 0: it is not */
 };
 
 /* One sequence of a decode entry. */
@@ -106,7 +107,7 @@ struct decode {
 	uint32_t stride;
 	uint32_t want, n_top;
 	uint64_t pass; /* number of the last that it was in */
-	uint64_t pass_ns; /* when that began, 0: it was in none; and whose it was */
+	uint64_t pass_ns; /* when that began, or ended; 0: it was in none; and whose it was */
 	const struct sched_model *pass_of;
 	uint64_t awaited; /* number of the last that waited for it */
 	uint32_t n_rows; /* that it has there */
@@ -250,6 +251,12 @@ static inline uint32_t decode_tokens_done(const struct sched_lane *lane)
 static inline bool step_is_there(const struct sched_lane *lane)
 {
 	return lane->state >= STEP_RUNNABLE;
+}
+
+/* Whose lane it is was there then at the latest: it came, or was done. 0: it was refused. */
+static inline uint64_t step_seen_ns(const struct step *step)
+{
+	return step->done_ns ? step->done_ns : step->arrival_ns;
 }
 
 /* Steps that could run, or do. */

@@ -268,7 +268,7 @@ static void step_begin(struct step *step, const struct abi_entry *e)
 	step->word_arena = 0;
 	step->shares = (struct select_shares){0};
 	step->next_part = step->next_row = 0;
-	step->arrival_ns = 0;
+	step->arrival_ns = step->done_ns = 0;
 }
 
 struct outcome step_check(struct sched_core *core, struct sched_lane *lane,

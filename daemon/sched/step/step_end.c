@@ -83,6 +83,7 @@ void steps_finish(struct sched_core *core)
 	while ((lane = step_first(&core->steps, STEP_COMPLETED)) != NULL) {
 		advance_parts(core, lane, &told_later);
 		count_decode(core, lane);
+		lane->step.done_ns = core->now_ns;
 		step_move(&core->steps, lane, STEP_FREE);
 	}
 }
@@ -98,6 +99,7 @@ static void finish(struct sched_core *core, struct sched_lane *lane)
 	advance_parts(core, lane, &outcome);
 	if (lane->step.kind == STEP_CUT)
 		count_decode(core, lane);
+	lane->step.done_ns = core->now_ns;
 	step_move(&core->steps, lane, STEP_FREE);
 	complete_entry(core, lane, &outcome);
 }

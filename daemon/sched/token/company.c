@@ -27,7 +27,7 @@
 
 #define MOST_PART 0.5 /* of what a pass of its own would take, at most */
 #define LATE_PART 0.5 /* of what the late ones save, as they may not come at all */
-#define THERE_NS UINT64_C(1000000000) /* who has asked for anything is there so long */
+#define THERE_NS UINT64_C(1000000000) /* who has asked for anything, or had it, is there so long */
 #define NEWCOMER_NS UINT64_C(1000000) /* from a sequence's opening to its first tokens */
 #define GATHER_PART 0.1 /* of a pass, from one newcomer to the next */
 #define ENOUGH_PART 0.5 /* of the budget, by products alone: newcomers who fill a pass themselves */
@@ -223,7 +223,7 @@ static bool is_there(const struct passes *p, const struct sched_lane *lane)
 {
 	uint64_t now_ns = p->core->now_ns;
 
-	return lane->state != STEP_FREE || now_ns < lane->step.arrival_ns + THERE_NS ||
+	return lane->state != STEP_FREE || now_ns < step_seen_ns(&lane->step) + THERE_NS ||
 	       now_ns < lane->opened_ns + THERE_NS;
 }
 

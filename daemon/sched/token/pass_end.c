@@ -82,6 +82,7 @@ static void lane_finish(struct passes *p, struct sched_lane *lane)
 		pace_finished(p->core, lane);
 		away_begin(p->core, lane);
 	}
+	lane->step.done_ns = lane->decode.pass_ns = p->core->now_ns;
 	step_move(&p->core->steps, lane, STEP_FREE);
 	complete_entry(p->core, lane, &outcome);
 }

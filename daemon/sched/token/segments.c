@@ -25,11 +25,12 @@
 #define LAYERS_NS UINT64_C(100000000) /* who computes layers does so still, after so long */
 #define SPARE_PART 0.1 /* of what all need: rows of who has not come, to keep a plan */
 
-/* Does it compute its layers itself, now or a moment ago? Other entries say nothing of that. */
+/* Does it compute its layers itself, now or a moment ago? However long it has waited: a segment may
+ * be longer than that moment. Other entries say nothing of it. */
 static bool computes_layers(const struct sched_core *core, const struct sched_lane *lane)
 {
 	return lane->step.model && lane->step.kind != STEP_TOKENS &&
-	       core->now_ns < lane->step.arrival_ns + LAYERS_NS;
+	       (step_is_there(lane) || core->now_ns < step_seen_ns(&lane->step) + LAYERS_NS);
 }
 
 static bool anybody_computes_layers(const struct sched_core *core)
