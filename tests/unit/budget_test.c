@@ -263,21 +263,19 @@ static void who_has_a_plan_made_is_counted_its_time(void **state)
 	modelled_free(m);
 }
 
-/* A step again and again, each of a plan that is new and takes longer than the device: the backend
- * makes a schedule of it, too. */
-static void who_has_plans_made_makes_no_batch_seem_slow(void **state)
+/* A step again and again, each of a plan that is new: the backend makes a schedule of it, too. What
+ * is usual of batches then. */
+static double times_of_new_plans(struct modelled *m, double device_ns, double plan_ns)
 {
-	struct modelled *m = start(30);
 	struct modelled_client *client = modelled_join(m, 1, SHORT_TOKENS);
 	struct sched_model *model = client->c.session->models[client->c.model - 1];
 	struct sched_core *core = &m->h.sched->core;
+	double times;
 
-	(void)state;
 	core->batches = (struct slowness){.times = 1};
 	model->pair_ns = m->pair_ns = 0;
-	model->token_ns = m->token_ns = 0.5 * MS / SHORT_TOKENS;
-	model->name_ns = 1.5 * MS / SHORT_TOKENS;
-	m->submit_ns = 1 * MS;
+	model->token_ns = m->token_ns = device_ns / SHORT_TOKENS;
+	model->name_ns = plan_ns / SHORT_TOKENS;
 	for (uint32_t i = 0; i < 10; i++) {
 		const struct abi_entry fork = {.kind = ABI_FORK, .seq = client->seq};
 
@@ -285,8 +283,38 @@ static void who_has_plans_made_makes_no_batch_seem_slow(void **state)
 		modelled_ask(m, client, 1);
 		modelled_await(m, client);
 	}
-	assert_true(core->batches.times == 1);
+	times = core->batches.times;
 	modelled_free(m);
+	return times;
+}
+
+static struct modelled *start_submitting(double submit_ns)
+{
+	struct modelled *m = start(30);
+
+	m->submit_ns = submit_ns;
+	return m;
+}
+
+/* Be it longer than the device is at work, or as long, for more than a millisecond. */
+static void who_has_plans_made_makes_no_batch_seem_slow(void **state)
+{
+	(void)state;
+	assert_true(times_of_new_plans(start_submitting(1 * MS), 0.5 * MS, 1.5 * MS) == 1);
+	assert_true(times_of_new_plans(start_submitting(2 * MS), 2 * MS, 1.5 * MS) < 1.01);
+}
+
+/* What the backend takes is learned beside that, whether it holds the thread meanwhile or not. */
+static void a_backend_that_is_slow_seems_so_whatever_plans_take(void **state)
+{
+	(void)state;
+	for (int holds = 0; holds < 2; holds++) {
+		struct modelled *m = start_submitting(holds ? 0 : 2 * MS);
+
+		m->slowness = 3;
+		m->holds = holds;
+		assert_in_range(100 * times_of_new_plans(m, 2 * MS, 1.5 * MS), 230, 310);
+	}
 }
 
 static void the_longest_path_is_cut_at_the_least_budget(void **state)
@@ -465,6 +493,25 @@ static void blocks_are_chosen_on_paths_that_are_not_too_long(void **state)
 	sparse_prefill_within(&(struct limits){PLAN_AUTO, 30, 65536, 1000, 1});
 }
 
+static void what_choosing_blocks_takes_is_learned(void **state)
+{
+	const struct limits l = {PLAN_AUTO, 60000, 65536, LONG_TOKENS, 1};
+	struct modelled *m = modelled_new();
+	struct modelled_client *client = join(m, &l);
+
+	(void)state;
+	choose_blocks(client);
+	m->h.sched->core.batches = (struct slowness){.times = 1};
+	m->slowness = 4;
+	for (uint32_t i = 0; i < 20; i++) {
+		modelled_ask(m, client, ROWS);
+		modelled_await(m, client);
+	}
+	assert_int_equal(m->n_estimates, 20);
+	assert_in_range(100 * m->h.sched->core.batches.times, 300, 400);
+	modelled_free(m);
+}
+
 /* Each with each. */
 static void no_batch_is_longer_at_the_limits_of_the_keys(void **state)
 {
@@ -536,9 +583,11 @@ int main(void)
 		cmocka_unit_test(what_plans_take_is_in_the_budget),
 		cmocka_unit_test(who_has_a_plan_made_is_counted_its_time),
 		cmocka_unit_test(who_has_plans_made_makes_no_batch_seem_slow),
+		cmocka_unit_test(a_backend_that_is_slow_seems_so_whatever_plans_take),
 		cmocka_unit_test(the_longest_path_is_cut_at_the_least_budget),
 		cmocka_unit_test(the_largest_budget_cuts_nothing),
 		cmocka_unit_test(blocks_are_chosen_on_paths_that_are_not_too_long),
+		cmocka_unit_test(what_choosing_blocks_takes_is_learned),
 		cmocka_unit_test(no_batch_is_longer_at_the_limits_of_the_keys),
 		cmocka_unit_test(no_batch_is_longer_on_any_backend),
 		cmocka_unit_test(no_batch_is_longer_by_any_policy),

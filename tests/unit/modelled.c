@@ -25,7 +25,7 @@ static const struct work_shape shape = {.n_layers = 1,
 static struct {
 	struct modelled *of;
 	uint64_t now_ns, end_ns; /* the batch's */
-	uint64_t last_id;
+	uint64_t last_id, busy_ns;
 	double estimate_ns; /* before the batch, and a part of it */
 } world;
 
@@ -85,7 +85,7 @@ static int model_estimate(struct backend *b, const struct backend_estimate *e,
 	for (uint32_t i = 0; i < n; i++)
 		mass[i] = 1;
 	world.estimate_ns = MODELLED_ESTIMATE_READS * e->n_k * world.of->token_ns;
-	world.now_ns += (uint64_t)world.estimate_ns;
+	world.now_ns += (uint64_t)(world.estimate_ns * world.of->slowness);
 	world.of->n_estimates++;
 	*ret_mass = mass;
 	return 0;
@@ -119,8 +119,17 @@ static int model_submit(struct backend *b, const struct backend_batch *batch, ui
 		world.of->longest_ns = ns + world.estimate_ns;
 	world.estimate_ns = 0;
 	world.of->n_batches++;
-	world.end_ns = world.now_ns + (uint64_t)(ns * world.of->slowness + world.of->submit_ns);
+	ns *= world.of->slowness;
+	world.now_ns += (uint64_t)(world.of->submit_ns + (world.of->holds ? ns : 0));
+	world.busy_ns += (uint64_t)ns;
+	world.end_ns = world.now_ns + (uint64_t)(world.of->holds ? 0 : ns);
 	return 0;
+}
+
+static void model_counters(struct backend *b, struct backend_counters *ret)
+{
+	(void)b;
+	*ret = (struct backend_counters){.busy_ns = world.busy_ns};
 }
 
 static int model_completed(struct backend *b, uint64_t *ret_id)
@@ -139,6 +148,7 @@ struct modelled *modelled_new(void)
 	ops = backend_cpu;
 	ops.submit = model_submit;
 	ops.completed = model_completed;
+	ops.counters = model_counters;
 	ops.cost = model_cost;
 	ops.estimate = model_estimate;
 	ops.choose = NULL;
@@ -151,6 +161,7 @@ struct modelled *modelled_new(void)
 	m->slowness = 1;
 	world.now_ns = world.end_ns = 1000000000;
 	world.last_id = 0;
+	world.busy_ns = 0;
 	world.estimate_ns = 0;
 	harness_init(&m->h);
 	m->h.ops = &ops;

@@ -47,7 +47,8 @@ struct modelled {
 	 * MODELLED_FIXED_NS. */
 	double pair_ns, token_ns, fixed_ns;
 	double slowness; /* so much longer than modelled batches take; 1: as long */
-	double submit_ns; /* beside that: what comes before the backend is at work */
+	double submit_ns; /* beside that: what comes before the backend is at work, here */
+	bool holds; /* it is at work on this thread, too, while it is asked */
 	double unseen; /* what the backend has to be feared to take, before it starts */
 	uint64_t moment_ns; /* after which they do */
 	uint64_t gap_ns; /* and up to so much more at random, of all users but the first */

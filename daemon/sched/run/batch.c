@@ -12,6 +12,7 @@
 #include "daemon/sched/seq/pace.h"
 #include "daemon/sched/step/step_end.h"
 
+#include "kernels/arith.h"
 #include "proto/ring.h"
 
 #include <errno.h>
@@ -192,22 +193,44 @@ static uint32_t collect_device_words(struct batch *b)
 	return n;
 }
 
+static bool seems_long(const struct batch *b, double modelled_ns)
+{
+	return modelled_ns * b->core->batches.times >= LEARN_NS;
+}
+
+static uint64_t busy_ns(const struct batch *b)
+{
+	struct backend_counters counters;
+
+	b->core->ops->counters(b->core->backend, &counters);
+	return counters.busy_ns;
+}
+
+static int submit(struct batch *b, const struct backend_batch *batch)
+{
+	bool learns = seems_long(b, b->alone_ns);
+	int r;
+
+	b->busy_ns = learns ? busy_ns(b) : 0;
+	r = b->core->ops->submit(b->core->backend, batch, &b->id);
+	b->begun_ns = learns ? core_clock(b->core) : 0;
+	return r;
+}
+
+/* To choose its blocks the backend is at work, too. */
 static int submit_slice(struct batch *b, struct backend_batch *batch)
 {
 	const struct sparse_slice slice = {b->core, b->slice.rows[0].part, b->slice.chooses,
 					   &b->jobs[0], &b->backend_jobs[0]};
+	uint64_t start_ns = core_clock(b->core);
 	int r = sparse_choose(&b->sparse, &slice, batch);
 
+	b->chose_ns = core_clock(b->core) - start_ns;
 	if (r == 0)
-		r = b->core->ops->submit(b->core->backend, batch, &b->id);
+		r = submit(b, batch);
 	if (r == 0)
 		select_add_shares(&b->jobs[0].lanes[0]->step.shares, &b->sparse.shares);
 	return r;
-}
-
-static bool seems_long(const struct batch *b, double modelled_ns)
-{
-	return modelled_ns * b->core->batches.times >= LEARN_NS;
 }
 
 static int batch_try(struct batch *b)
@@ -222,15 +245,14 @@ static int batch_try(struct batch *b)
 					     .n_tells = collect_device_words(b)};
 	struct backend_batch batch = listed;
 
-	/* How long plans take says nothing of the backend. */
-	b->begun_ns = seems_long(b, b->alone_ns) ? core_clock(b->core) : 0;
+	b->chose_ns = 0;
 	if (!b->sliced)
-		return b->core->ops->submit(b->core->backend, &batch, &b->id);
+		return submit(b, &batch);
 	r = submit_slice(b, &batch);
 	if (r != -ENOMEM || batch.jobs == b->backend_jobs)
 		return r;
 	/* Everything by its list takes less. */
-	return b->core->ops->submit(b->core->backend, &listed, &b->id);
+	return submit(b, &listed);
 }
 
 /* The backend keeps plans for a while only, and one that has taken in tokens cannot be had from its
@@ -307,6 +329,17 @@ static void announce_end(struct batch *b)
 	}
 }
 
+/* What plans take says nothing of the backend, neither those of the scheduler nor the schedules
+ * that a GPU's backend makes of them while it is asked, before the device is at work. A backend
+ * that is at work while it is asked counts that itself. */
+static void learn(struct batch *b)
+{
+	uint64_t since_ns = core_clock(b->core) - b->begun_ns;
+	uint64_t took_ns = max_u64(since_ns, busy_ns(b) - b->busy_ns) + b->chose_ns;
+
+	slowness_learn(&b->core->batches, SLOWNESS_MAX, b->device_ns, (double)took_ns);
+}
+
 bool batch_poll(struct batch *b)
 {
 	struct sched_core *core = b->core;
@@ -321,10 +354,8 @@ bool batch_poll(struct batch *b)
 		announce_end(b);
 		return false;
 	}
-	/* one that is long by its plan alone says nothing of the backend, which makes a schedule */
 	if (b->begun_ns && seems_long(b, b->device_ns))
-		slowness_learn(&core->batches, SLOWNESS_MAX, b->device_ns,
-			       (double)(core_clock(core) - b->begun_ns));
+		learn(b);
 	if (b->sliced) {
 		core->now_ns = core_clock(core);
 		for (uint32_t i = 0; i < b->slice.n; i++)

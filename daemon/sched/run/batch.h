@@ -22,7 +22,9 @@ struct batch {
 	double alone_ns; /* of its steps, if they shared nothing */
 	double ns; /* that it is modelled to take */
 	double device_ns; /* of that, without plans that were made for it */
-	uint64_t begun_ns; /* when it was submitted; 0: it is too short to learn from */
+	uint64_t begun_ns; /* when it had been submitted; 0: it is too short to learn from */
+	uint64_t busy_ns; /* the backend's, before that */
+	uint64_t chose_ns; /* so long its blocks were chosen, before that */
 	bool sliced; /* it is this slice of jobs[0]'s only step */
 	struct slice slice;
 	bool in_flight;
