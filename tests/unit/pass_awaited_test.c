@@ -76,18 +76,6 @@ static void go_into_a_pass_of_user_2(struct school *s)
 	}
 }
 
-/* A prompt's layer, which goes in slices. */
-static void ask_prefill(struct other *o)
-{
-	struct abi_step_seq rec = client_step_seq(&o->c, o->seq, N_PROMPT);
-	struct abi_entry extend = {.kind = ABI_EXTEND, .seq = o->seq, .count = N_PROMPT};
-	struct abi_entry step = {.kind = ABI_STEP, .count = 1};
-	uint32_t ids[N_PROMPT] = {0};
-
-	client_submit(&o->c, extend, ids, sizeof(ids));
-	client_submit(&o->c, step, &rec, sizeof(rec));
-}
-
 /* The slice waits for user 4 alone, who is expected sooner than user 2. */
 static void layers_wait_no_longer_than_for_whom_they_wait(void **state)
 {
@@ -105,7 +93,7 @@ static void layers_wait_no_longer_than_for_whom_they_wait(void **state)
 
 	go_into_a_pass_of_user_2(s);
 	rank(s, users, 4);
-	ask_prefill(&slices);
+	other_ask_prompt(&slices, N_PROMPT);
 	go_till_has(s, &decodes, &s->pupils[1]);
 	while (!sched->batch.in_flight || sched->passes.in_flight)
 		go_until(s, NULL, world.now_ns + 1);

@@ -108,6 +108,52 @@ static void a_backend_that_holds_the_thread_has_it_for_some_milliseconds(void **
 	school_free(s);
 }
 
+#define N_PROMPT 200u /* rows, each of which is a batch: the next one is there when one ends */
+
+/* Until the prompt's layer is done: batches that begin while no segment does, at most. */
+static uint32_t most_batches_in_turn(struct school *s, struct other *prompt, struct other *decodes)
+{
+	const struct sched_status *stats = &s->h.sched->core.stats;
+	uint64_t n_segments = stats->pass_segments, n_batches = stats->batches;
+	uint32_t most = 0;
+
+	other_ask_prompt(prompt, N_PROMPT);
+	while (ring_done(prompt->c.lane) < prompt->c.ticket) {
+		go_until(s, decodes, world.now_ns + 1);
+		if (stats->batches - n_batches > most)
+			most = (uint32_t)(stats->batches - n_batches);
+		if (stats->pass_segments != n_segments)
+			n_batches = stats->batches;
+		n_segments = stats->pass_segments;
+	}
+	return most;
+}
+
+/* User 1, whoever else is there: nobody, another program's user, one of his program. His layers are
+ * a prompt's, and tokens' beside that. */
+static void of_who_has_both_layers_and_passes_go_in_turns(void **state)
+{
+	(void)state;
+	for (uint32_t with = 0; with < 6; with++) {
+		struct school *s = school_of_layers(1);
+		struct other prompt, decodes;
+
+		s->h.config.prefill_rows = 1;
+		if (with % 3)
+			join(s, 2, N_ROWS, with % 3 == 1 ? N_LAYERS / 2 : N_LAYERS);
+		other_join(&prompt, s, 1);
+		other_join(&decodes, s, 1);
+		go_until(s, NULL, world.now_ns + (uint64_t)(100 * MS));
+		assert_int_equal(most_batches_in_turn(s, &prompt, with < 3 ? NULL : &decodes), 1);
+		for (uint32_t i = 0; i < s->n; i++)
+			s->pupils[i].again = 0;
+		go_until(s, NULL, world.now_ns + (uint64_t)(100 * MS));
+		other_end(&prompt);
+		other_end(&decodes);
+		school_free(s);
+	}
+}
+
 /* What comes before the first layer may take a whole segment, and is nothing of what rows take. */
 static void a_segment_that_is_no_part_of_its_pass_is_gone_on_from(void **state)
 {
@@ -424,6 +470,7 @@ int main(void)
 		cmocka_unit_test(layers_wait_for_as_long_as_the_key_says),
 		cmocka_unit_test(layers_wait_for_a_part_of_the_heaviest_layer),
 		cmocka_unit_test(a_backend_that_holds_the_thread_has_it_for_some_milliseconds),
+		cmocka_unit_test(of_who_has_both_layers_and_passes_go_in_turns),
 		cmocka_unit_test(a_segment_that_is_no_part_of_its_pass_is_gone_on_from),
 		cmocka_unit_test(the_attention_of_a_layer_is_no_longer_than_a_batch),
 		cmocka_unit_test(the_attention_of_a_layer_that_is_cut_takes_what_a_pass_may),

@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#define PROMPT_MOST 200u
+
 static const struct work_shape own_shape = {.n_layers = N_LAYERS,
 					    .n_q_heads = 1,
 					    .n_kv_heads = 1,
@@ -35,6 +37,18 @@ void other_end(struct other *o)
 {
 	world.instant = true;
 	client_end(&o->c);
+}
+
+void other_ask_prompt(struct other *o, uint32_t n)
+{
+	static const uint32_t ids[PROMPT_MOST];
+	struct abi_step_seq rec = client_step_seq(&o->c, o->seq, n);
+	struct abi_entry extend = {.kind = ABI_EXTEND, .seq = o->seq, .count = n};
+	struct abi_entry step = {.kind = ABI_STEP, .count = 1};
+
+	assert_true(n <= PROMPT_MOST);
+	client_submit(&o->c, extend, ids, n * sizeof(*ids));
+	client_submit(&o->c, step, &rec, sizeof(rec));
 }
 
 static bool other_waits(const struct other *o)

@@ -24,6 +24,8 @@ struct other {
 
 void other_join(struct other *o, struct school *s, uint64_t user);
 void other_end(struct other *o);
+/* A prompt's layer of n rows, which goes in slices: it is not waited for. */
+void other_ask_prompt(struct other *o, uint32_t n);
 
 /* Pupils of user 1, who ask for N_ROWS again and again. */
 struct school *school_of_layers(uint32_t n_pupils);
