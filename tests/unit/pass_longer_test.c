@@ -182,6 +182,30 @@ static void passes_say_nothing_of_batches(void **state)
 }
 
 #define UNSEEN 2.4
+static int take_long_to_advance(struct backend *b, const struct backend_job *job)
+{
+	(void)b;
+	(void)job;
+	world.now_ns += (uint64_t)(2 * FIXED_NS);
+	return 0;
+}
+
+static void what_plans_take_makes_no_pass_seem_slow(void **state)
+{
+	struct school *s = school_new(0.05 * MS);
+	uint64_t before_ns;
+
+	(void)state;
+	s->ops.advance = take_long_to_advance;
+	school_start(s);
+	join(s, 1, 1, 1);
+	before_ns = world.now_ns;
+	go_passes(s, PASSES);
+	assert_true((double)(world.now_ns - before_ns) > PASSES * 2 * FIXED_NS);
+	assert_true(s->h.sched->core.passes.times < 1.01);
+	school_free(s);
+}
+
 #define DEEP 3000u /* tokens before the rows that attend */
 #define ATTEND_NS (0.5 * MS) /* each */
 #define ATTEND_ROWS 20u
@@ -275,6 +299,7 @@ int main(void)
 		cmocka_unit_test(one_slow_pass_says_little),
 		cmocka_unit_test(what_tells_nothing_is_not_learned),
 		cmocka_unit_test(passes_say_nothing_of_batches),
+		cmocka_unit_test(what_plans_take_makes_no_pass_seem_slow),
 		cmocka_unit_test(a_pause_in_the_first_attention_is_no_pace),
 		cmocka_unit_test(the_first_attention_that_began_anew_says_nothing),
 	};

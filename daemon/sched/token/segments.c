@@ -88,13 +88,13 @@ static int segment_try(struct passes *p)
 					.most_ns = most_ns,
 					.expected = p->now->expected};
 
+	p->begun_ns = core_clock(p->core); /* how long plans take says nothing of the backend */
 	return p->core->ops->program->run(p->core->backend, &run, &p->ran);
 }
 
 /* The backend keeps plans for a while only; with one it forgets what rows were between segments. */
 static int segment_start(struct passes *p)
 {
-	p->begun_ns = core_clock(p->core);
 	int r = segment_try(p);
 
 	if (r != -ESTALE)
