@@ -1,22 +1,19 @@
 /*
  * attack_fixture.c - see attack_fixture.h.
  *
- * The honest client works in windows and tells the longest step and the longest answer of each. Of
- * some windows the middle one counts: a machine that is busy with other things disturbs one or the
- * other, an attack that holds up others all of them. Neighbours, as many as are the attack's match,
- * are measured where the figures alone say too little; where they say too much, neighbours and
- * attack are measured once more, until more were near each other than not. Sanitizers stretch each
- * user's work by another factor: there the figures alone are held against wide bounds.
+ * Neighbours, as many as are the attack's match, are measured where what the honest client waits
+ * for says too little alone; where it says too much, neighbours and attack are measured once more,
+ * until more were near each other than not. Sanitizers stretch each user's work by another factor:
+ * there the figures alone are held against wide bounds.
  */
 #include "attack_fixture.h"
 
 #include "attack_before.h"
-#include "attack_tokens.h"
+#include "attack_victims.h"
 #include "attack_watch.h"
 #include "honest.h"
 #include "proto/clock.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,34 +21,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HONEST_USER 65534
-#define TOKENS_USER 65520
 #define ATTACKER 65533 /* and those below */
 #define ATTACKERS_MAX 4u
 #define ON_TRIES 6000 /* of 5 ms */
 #define JOIN_TRIES 8
-#define WINDOW_NS UINT64_C(60000000)
-#define WINDOWS (TIMES_ARE_TOLD ? 7u : 3u)
-#define STEPS_AN_ANSWER 8
 #define TRIES 12 /* a machine that is busy with others is so for a while */
-#define STEP_NS (TIMES_ARE_TOLD ? UINT64_C(50000000) : UINT64_C(2000000000))
-#define CONTROL_NS (TIMES_ARE_TOLD ? UINT64_C(200000000) : UINT64_C(2000000000))
 #define NEIGHBOURS_MAX 4u
 #define PATH_TOKENS 8192u
 #define PATH_TOKEN_BYTES UINT64_C(2048)
 #define JOIN_PAUSE_MS 20
 #define WATCHDOG_US "300000" /* where it is watched: fed every 100 ms */
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TIMES_ARE_TOLD false
-#else
-#define TIMES_ARE_TOLD true
-#endif
-
-struct figures {
-	uint64_t step_ns, control_ns; /* the longest of a window */
-	uint64_t join_ns; /* root's */
-};
 
 struct neighbour {
 	other_life *life;
@@ -61,9 +40,7 @@ struct neighbour {
 
 struct attack_fixture {
 	struct harness *h;
-	struct other honest;
-	struct other tokens; /* where the daemon holds weights, and times are asked for */
-	bool has_tokens;
+	struct victims victims;
 	struct client watch; /* root's */
 	struct neighbour neighbours[NEIGHBOURS_MAX]; /* by the first that have been measured */
 	struct other others[ATTACKERS_MAX]; /* n_others of them live */
@@ -74,66 +51,6 @@ struct attack_fixture {
 
 /* The group's: children know it. NULL: nobody asks. */
 static struct watch *times;
-
-/* ---- the honest client ---- */
-
-static uint64_t control_ns(struct client *c)
-{
-	Coppice__Status status = COPPICE__STATUS__INIT;
-	uint64_t start = clock_now_ns();
-
-	assert_int_equal(client_verb(c, status, &status)->code, 0);
-	return clock_now_ns() - start;
-}
-
-static void watched_step(struct honest *honest)
-{
-	uint64_t start = clock_now_ns();
-
-	honest_step(honest);
-	if (times)
-		watch_add(times, WATCH_STEPS, clock_now_ns() - start);
-}
-
-static struct figures window(struct honest *honest, struct client *c)
-{
-	uint64_t end = clock_now_ns() + WINDOW_NS, took;
-	struct figures f = {0};
-
-	honest->longest_ns = 0;
-	do {
-		for (int i = 0; i < STEPS_AN_ANSWER; i++)
-			watched_step(honest);
-		took = control_ns(c);
-		if (times)
-			watch_add(times, WATCH_CONTROL, took);
-		f.control_ns = took > f.control_ns ? took : f.control_ns;
-	} while (clock_now_ns() < end);
-	f.step_ns = honest->longest_ns;
-	return f;
-}
-
-static int live_honestly(const struct harness *h, int said)
-{
-	struct client c = client_open(h);
-	struct honest honest;
-
-	honest_start(&honest, h->socket, 1);
-	if (times)
-		attack_is_on(said);
-	while (attack_goes_on()) {
-		struct figures f = window(&honest, &c);
-
-		if (!times && write(said, &f, sizeof(f)) != sizeof(f))
-			return 1;
-	}
-	return 0;
-}
-
-static int live_on_tokens(const struct harness *h, int said)
-{
-	return attack_tokens(h, times, said);
-}
 
 int attack_neighbour(const struct harness *h, int said)
 {
@@ -146,67 +63,13 @@ int attack_neighbour(const struct harness *h, int said)
 	return 0;
 }
 
-/* ---- what he sees ---- */
-
-static struct figures next_window(struct attack_fixture *a)
-{
-	struct figures f;
-
-	assert_int_equal(read(a->honest.said, &f, sizeof(f)), sizeof(f));
-	return f;
-}
-
-static void forget_windows(struct attack_fixture *a)
-{
-	struct figures f;
-
-	fcntl(a->honest.said, F_SETFL, O_NONBLOCK);
-	while (read(a->honest.said, &f, sizeof(f)) > 0)
-		continue;
-	fcntl(a->honest.said, F_SETFL, 0);
-	next_window(a); /* has begun before */
-}
-
-static int compare(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
-static bool are_near(struct figures f, struct figures beside)
-{
-	return f.step_ns <= beside.step_ns + STEP_NS &&
-	       f.control_ns <= beside.control_ns + CONTROL_NS;
-}
-
-/* Where memory is not told no more windows than it takes to know that the middle one is near a
- * neighbour of no time at all: no attack has to last for it. */
-static struct figures measure(struct attack_fixture *a)
-{
-	uint64_t steps[WINDOWS], controls[WINDOWS];
-	unsigned n = 0, n_near = 0;
-
-	forget_windows(a);
-	while (n < WINDOWS && (MEMORY_IS_TOLD || n_near <= WINDOWS / 2)) {
-		struct figures f = next_window(a);
-
-		steps[n] = f.step_ns;
-		controls[n++] = f.control_ns;
-		n_near += are_near(f, (struct figures){0});
-	}
-	qsort(steps, n, sizeof(*steps), compare);
-	qsort(controls, n, sizeof(*controls), compare);
-	return (struct figures){steps[n / 2], controls[n / 2]};
-}
-
 /* Root joins, asks and leaves, as coppicectl does. */
 static uint64_t join_once_ns(const struct harness *h)
 {
 	uint64_t start = clock_now_ns();
 	struct client c = client_open(h);
 
-	(void)control_ns(&c);
+	(void)victims_control_ns(&c);
 	client_close(&c);
 	return clock_now_ns() - start;
 }
@@ -296,7 +159,7 @@ static struct figures measure_once(struct attack_fixture *a, const struct attack
 	struct figures f;
 
 	others_start(a, attack);
-	f = measure(a);
+	f = victims_measure(&a->victims);
 	f.join_ns = join_ns(a->h);
 	others_end(a, attack);
 	return f;
@@ -341,12 +204,12 @@ static void withstand(struct attack_fixture *a, const struct attack *neighbour,
 	struct attack match = match_of(neighbour, attack);
 	struct figures beside = {0}, f = measure_beside(a, attack);
 	/* What is near a neighbour of no time at all is near any. */
-	int more_near = are_near(f, beside);
+	int more_near = figures_are_near(f, beside);
 
 	for (int i = 1; TIMES_ARE_TOLD && i < TRIES && more_near <= 0; i++) {
 		beside = measure_beside(a, &match);
 		f = measure_beside(a, attack);
-		more_near += are_near(f, beside) ? 1 : -1;
+		more_near += figures_are_near(f, beside) ? 1 : -1;
 	}
 	print_message(
 		"steps %.1f ms, beside a neighbour %.1f; answers %.1f ms, %.1f; root joins in "
@@ -471,30 +334,6 @@ static void tier_remove(const struct harness *h)
 	unlink(path);
 }
 
-/* Several devices hold no weights. */
-static bool holds_weights(const struct harness *h)
-{
-	for (int i = 0; i < HARNESS_FLAGS && h->flags[i]; i++)
-		if (!strncmp(h->flags[i], "--devices=", 10))
-			return false;
-	return true;
-}
-
-static void victims_start(struct attack_fixture *a)
-{
-	a->honest = other_start(a->h, HONEST_USER, live_honestly);
-	if (!times) {
-		next_window(a);
-		return;
-	}
-	(void)other_ready(&a->honest);
-	a->has_tokens = holds_weights(a->h);
-	if (!a->has_tokens)
-		return;
-	a->tokens = other_start(a->h, TOKENS_USER, live_on_tokens);
-	(void)other_ready(&a->tokens);
-}
-
 /* What nobody's neighbour costs. */
 static void watch_alone(struct attack_fixture *a)
 {
@@ -533,9 +372,9 @@ int attack_setup_with(void **state, const char *const *flags, unsigned n)
 	harness_start(a->h);
 	place(WATCH_VICTIMS);
 	a->watch = client_open(a->h);
-	victims_start(a);
+	victims_start(&a->victims, a->h, times);
 	place(WATCH_OTHERS);
-	a->before = (struct before){a->h, &a->watch, a->has_tokens ? 1 : 0, 0, 0};
+	a->before = (struct before){a->h, &a->watch, a->victims.has_tokens ? 1 : 0, 0, 0};
 	before_take(&a->before);
 	if (times)
 		watch_alone(a);
@@ -565,9 +404,7 @@ int attack_teardown(void **state)
 	int status;
 
 	others_forget(a);
-	other_kill(&a->honest);
-	if (a->has_tokens)
-		other_kill(&a->tokens);
+	victims_end(&a->victims);
 	client_close(&a->watch);
 	status = harness_stop(a->h, SIGTERM);
 	watch_free(times);

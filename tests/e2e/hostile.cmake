@@ -28,7 +28,7 @@ if(TARGET coppiced AND TARGET coppice)
 			list(APPEND attacks attack_program)
 		endif()
 		coppice_fixtures(attack_fixtures e2e/attack_before.c e2e/attack_fixture.c
-			e2e/attack_tokens.c e2e/attack_watch.c e2e/heavy.c)
+			e2e/attack_tokens.c e2e/attack_victims.c e2e/attack_watch.c e2e/heavy.c)
 		target_link_libraries(attack_fixtures PUBLIC
 			e2e_fixtures decode_fixtures coppice_proto)
 		foreach(name ${attacks})

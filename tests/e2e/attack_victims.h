@@ -1,0 +1,43 @@
+/*
+ * attack_victims.h - who lives while another user attacks: one who computes his layers himself and
+ * asks for figures, and one who has whole tokens computed. Each is another user, and checks what he
+ * is told.
+ */
+#ifndef ATTACK_VICTIMS_H
+#define ATTACK_VICTIMS_H
+
+#include "attack_watch.h"
+#include "other_user.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TIMES_ARE_TOLD false
+#else
+#define TIMES_ARE_TOLD true
+#endif
+
+#define CONTROL_NS (TIMES_ARE_TOLD ? UINT64_C(200000000) : UINT64_C(2000000000))
+
+/* What is waited for: of a window the longest, of some windows the middle one of each. */
+struct figures {
+	uint64_t step_ns, control_ns;
+	uint64_t join_ns; /* root's */
+};
+
+struct victims {
+	const struct harness *h; /* borrowed: its daemon runs */
+	struct other honest;
+	struct other tokens; /* where the daemon holds weights, and times are asked for */
+	bool has_tokens;
+};
+
+/* Once they have started. times: where each adds his; NULL: nobody asks. */
+void victims_start(struct victims *v, const struct harness *h, struct watch *times);
+void victims_end(struct victims *v);
+/* Of the next windows. */
+struct figures victims_measure(struct victims *v);
+/* Is f no more than a bound beyond what is waited for beside another? */
+bool figures_are_near(struct figures f, struct figures beside);
+/* Round trip of a status. */
+uint64_t victims_control_ns(struct client *c);
+
+#endif
