@@ -28,6 +28,8 @@ void agent_start(struct agent *a, const struct harness *h, const char *const *wo
 	assert_true(a->pid >= 0);
 	if (a->pid > 0)
 		return;
+	if (a->uid && !become_user(a->uid))
+		_exit(99);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	alarm(LIFE_S);
 	dup2(fileno(a->files[0]), STDOUT_FILENO);

@@ -13,6 +13,7 @@
 
 /* An agent that runs, and what it said once it has ended. */
 struct agent {
+	uid_t uid; /* before it starts; 0: the test's own */
 	pid_t pid;
 	FILE *files[2]; /* owned: its stdout and stderr */
 	int status; /* -signal where that ended it */

@@ -146,8 +146,11 @@ static void others_end(struct attack_fixture *a, const struct attack *attack)
 {
 	uint64_t bytes;
 
-	if (attack->beside)
+	if (attack->beside) {
+		victims_hold_tokens(&a->victims);
 		attack->beside(a->h, &a->watch);
+		victims_go_on(&a->victims);
+	}
 	bytes = process_bytes(a->h->pid);
 	others_kill(a);
 	if (MEMORY_IS_TOLD)
@@ -159,8 +162,10 @@ static struct figures measure_once(struct attack_fixture *a, const struct attack
 	struct figures f;
 
 	others_start(a, attack);
+	victims_write(&a->victims);
 	f = victims_measure(&a->victims);
 	f.join_ns = join_ns(a->h);
+	victims_have_written(&a->victims);
 	others_end(a, attack);
 	return f;
 }
@@ -247,7 +252,9 @@ static bool watch_once(struct attack_fixture *a, const struct attack *attack, st
 
 	*ret = (struct watched){0};
 	others_start(a, attack);
+	victims_write(&a->victims);
 	watch_for_a_while(a, ret);
+	victims_have_written(&a->victims);
 	others_end(a, attack);
 	end = clock_now_ns();
 	ret->left_mib = before_mib_beyond(&a->before);

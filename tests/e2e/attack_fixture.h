@@ -1,8 +1,9 @@
 /*
  * attack_fixture.h - one user attacks, another decodes and asks for figures: what he waits for is
- * held against what he waits for beside an honest neighbour.
+ * held against what he waits for beside an honest neighbour. Others have tokens computed, and an
+ * agent writes.
  *
- * A daemon for all attacks, an honest client of one user in a process of its own, and for each
+ * A daemon for all attacks, its victims (attack_victims.h) in processes of their own, and for each
  * attack a process of another user. Only root can do that.
  */
 #ifndef ATTACK_FIXTURE_H
@@ -41,7 +42,7 @@ struct attack {
 };
 
 /* While an attacker lives so, the honest client has right answers, in about the time as beside that
- * neighbour, root joins and is answered in 0.2 s, the scheduler moves, and the daemon's memory is
+ * neighbour, an agent writes what it writes alone, root joins and is answered in 0.2 s, the scheduler moves, and the daemon's memory is
  * within its keys; when it has been killed, all is as before. Under sanitizers no neighbour is
  * measured and memory is not asserted: a step, an answer and root's joining take 2 s each at most.
  * With ATTACK_SECONDS times are printed and not asserted (attack_watch.h). */

@@ -10,16 +10,20 @@
 #include "attack_before.h"
 #include "attack_fixture.h"
 #include "attack_tokens.h"
+#include "element.h"
 #include "honest.h"
 #include "proto/clock.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define HONEST_USER 65534
 #define TOKENS_USER 65520
+#define AGENT_USER 65519
+#define AGENT_BYTES 20 /* of text, at least */
 #define WINDOW_NS UINT64_C(60000000)
 #define WINDOWS (TIMES_ARE_TOLD ? 7u : 3u)
 #define STEPS_AN_ANSWER 8
@@ -153,18 +157,65 @@ static bool holds_weights(const struct harness *h)
 	return true;
 }
 
+void victims_hold_tokens(struct victims *v)
+{
+	if (v->has_tokens)
+		kill(v->tokens.pid, SIGSTOP);
+}
+
+void victims_go_on(struct victims *v)
+{
+	if (v->has_tokens)
+		kill(v->tokens.pid, SIGCONT);
+}
+
+/* ---- an agent ---- */
+
+/* Where the daemon holds no weights it computes its layers itself. */
+void victims_write(struct victims *v)
+{
+	v->agent.uid = AGENT_USER;
+	agent_start(&v->agent, v->h,
+		    WORDS("-p", "And the LORD said", "-n", "24", "--temperature", "0.8", "--seed",
+			  "7"));
+}
+
+static void agent_has_ended(struct agent *a)
+{
+	agent_end(a);
+	if (a->status != 0)
+		fail_msg("an agent ended with %d: %s", a->status, a->err);
+	assert_true(strlen(a->out) >= AGENT_BYTES);
+}
+
+/* A GPU rounds rows otherwise that go together otherwise: there another text may be as right. */
+void victims_have_written(struct victims *v)
+{
+	agent_has_ended(&v->agent);
+	if (!test_on_gpu())
+		assert_string_equal(v->agent.out, v->text);
+}
+
+static void write_alone(struct victims *v)
+{
+	victims_write(v);
+	agent_has_ended(&v->agent);
+	v->text = strdup(v->agent.out);
+	assert_non_null(v->text);
+}
+
 /* ---- all of them ---- */
 
 void victims_start(struct victims *v, const struct harness *h, struct watch *watch)
 {
 	*v = (struct victims){.h = h};
 	times = watch;
+	write_alone(v);
 	v->honest = other_start(h, HONEST_USER, live_honestly);
-	if (!times) {
+	if (times)
+		(void)other_ready(&v->honest);
+	else
 		next_window(v);
-		return;
-	}
-	(void)other_ready(&v->honest);
 	v->has_tokens = holds_weights(h);
 	if (!v->has_tokens)
 		return;
@@ -177,4 +228,5 @@ void victims_end(struct victims *v)
 	other_kill(&v->honest);
 	if (v->has_tokens)
 		other_kill(&v->tokens);
+	free(v->text);
 }

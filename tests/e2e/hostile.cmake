@@ -22,20 +22,24 @@ if(TARGET coppiced AND TARGET coppice)
 	set_tests_properties(fair_test PROPERTIES SKIP_RETURN_CODE 77)
 	# What one user can do to hold up another: each measured beside an honest neighbour. What
 	# programs do is compared by times of products, which sanitizers make many times longer.
-	if(TARGET coppice_agent)
+	if(TARGET coppice-agent)
 		set(attacks attack attack_hoard attack_kinds attack_lanes attack_device)
 		if(NOT COPPICE_SANITIZE)
 			list(APPEND attacks attack_program)
 		endif()
-		coppice_fixtures(attack_fixtures e2e/attack_before.c e2e/attack_fixture.c
-			e2e/attack_tokens.c e2e/attack_victims.c e2e/attack_watch.c e2e/heavy.c)
+		pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+		coppice_path(agent coppice-agent)
+		coppice_fixtures(attack_fixtures e2e/agent_fixture.c e2e/attack_before.c
+			e2e/attack_fixture.c e2e/attack_tokens.c e2e/attack_victims.c
+			e2e/attack_watch.c e2e/heavy.c)
 		target_link_libraries(attack_fixtures PUBLIC
-			e2e_fixtures decode_fixtures coppice_proto)
+			e2e_fixtures decode_fixtures coppice_proto PkgConfig::JANSSON)
+		target_compile_definitions(attack_fixtures PUBLIC AGENT_PATH="${agent}")
 		foreach(name ${attacks})
 			coppice_test(NAME ${name}_test SOURCES e2e/${name}_test.c
 				LIBS attack_fixtures
 				ARGS $<TARGET_FILE:coppiced> LABELS e2e TIMEOUT 300)
-			add_dependencies(${name}_test coppiced)
+			add_dependencies(${name}_test coppiced coppice-agent)
 			set_tests_properties(${name}_test PROPERTIES SKIP_RETURN_CODE 77)
 		endforeach()
 	endif()
