@@ -22,6 +22,7 @@
 struct figures {
 	uint64_t step_ns, control_ns;
 	uint64_t join_ns; /* root's */
+	uint64_t silence_ns; /* the watchdog's, the longest of all */
 };
 
 struct victims {

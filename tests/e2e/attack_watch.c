@@ -7,6 +7,7 @@
 #include "control_harness.h"
 #include "proto/clock.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -113,6 +114,18 @@ const char *watch_notify_path(const struct watch *w)
 	return w->path;
 }
 
+void watch_listen(struct watch *w)
+{
+	w->silence_ns = 0;
+}
+
+uint64_t watch_silence_ns(const struct watch *w)
+{
+	uint64_t silence = clock_now_ns() - w->fed_ns;
+
+	return silence > w->silence_ns ? silence : w->silence_ns;
+}
+
 /* ---- processors ---- */
 
 /* The first of them that belongs to a place, of n. */
@@ -158,7 +171,7 @@ void watch_begin(struct watch *w)
 {
 	for (int i = 0; i < WATCH_KINDS; i++)
 		w->from[i] = w->shared->rings[i].n;
-	w->silence_ns = 0;
+	watch_listen(w);
 }
 
 static int compare(const void *a, const void *b)
@@ -206,12 +219,11 @@ static void take_kind(struct watch *w, enum watch_kind kind, struct watch_times 
 
 void watch_end(struct watch *w, struct watched *ret)
 {
-	uint64_t silence = clock_now_ns() - w->fed_ns;
+	double silence_ms = (double)watch_silence_ns(w) / 1e6;
 
 	for (int i = 0; i < WATCH_KINDS; i++)
 		take_kind(w, (enum watch_kind)i, &ret->times[i]);
-	silence = silence > w->silence_ns ? silence : w->silence_ns;
-	ret->silence_ms = (double)silence / 1e6;
+	ret->silence_ms = fmax(silence_ms, (double)watch_silence_ns(w) / 1e6);
 }
 
 /* ---- the table ---- */

@@ -25,10 +25,13 @@ struct watch_times {
 
 struct watched {
 	struct watch_times times[WATCH_KINDS];
-	double silence_ms; /* of the watchdog, which is fed every 100 ms */
+	double silence_ms; /* of the watchdog */
 	double most_mib, left_mib; /* beyond what the daemon had before */
 	double settled_ms; /* until all else was as before */
 };
+
+/* The watchdog's time: it is fed every third of it, 100 ms. */
+#define WATCHDOG_US 300000
 
 /* ATTACK_SECONDS; 0: nobody asks. */
 double watch_seconds(void);
@@ -36,6 +39,10 @@ double watch_seconds(void);
 struct watch *watch_new(void);
 void watch_free(struct watch *w);
 const char *watch_notify_path(const struct watch *w);
+/* The watchdog is listened to from now on; for how long it has heard nothing since, at most, now
+ * included. */
+void watch_listen(struct watch *w);
+uint64_t watch_silence_ns(const struct watch *w);
 
 /* The calling process, and those it starts. */
 void watch_place(enum watch_place place);
