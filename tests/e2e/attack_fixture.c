@@ -384,9 +384,11 @@ int attack_setup_with(void **state, const char *const *flags, unsigned n)
 	harness_start(a->h);
 	place(WATCH_VICTIMS);
 	a->watch = client_open(a->h);
+	a->before = (struct before){.h = a->h, .root = &a->watch};
+	before_anybody(&a->before);
 	victims_start(&a->victims, a->h, times);
 	place(WATCH_OTHERS);
-	a->before = (struct before){a->h, &a->watch, a->victims.has_tokens ? 1 : 0, 0, 0};
+	a->before.n_tokens = a->victims.has_tokens ? 1 : 0;
 	before_take(&a->before);
 	if (times)
 		watch_alone(a);
@@ -414,14 +416,16 @@ int attack_teardown(void **state)
 {
 	struct attack_fixture *a = *state;
 	int status;
+	bool left;
 
 	others_forget(a);
 	victims_end(&a->victims);
+	left = !before_nothing_is_left(&a->before);
 	client_close(&a->watch);
 	status = harness_stop(a->h, SIGTERM);
 	watch_free(watch);
 	tier_remove(a->h);
 	harness_free(a->h);
 	free(a);
-	return status;
+	return left ? 1 : status;
 }

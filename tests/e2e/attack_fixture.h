@@ -44,9 +44,9 @@ struct attack {
 /* While an attacker lives so, the honest client has right answers, in about the time as beside that
  * neighbour, an agent writes what it writes alone, root joins and is answered in 0.2 s, the
  * watchdog is fed, and the daemon's memory is within its keys; when it has been killed, all is as
- * before. Under sanitizers no neighbour is measured and memory is not asserted: a step, an answer
- * and root's joining take 2 s each at most. With ATTACK_SECONDS times are printed and not asserted
- * (attack_watch.h). */
+ * before, and when the group's victims have gone, as it was before them. Under sanitizers no
+ * neighbour is measured and memory is not asserted: a step, an answer and root's joining take 2 s
+ * each at most. With ATTACK_SECONDS times are printed and not asserted (attack_watch.h). */
 #define assert_withstood(state, honest, hostile) \
 	attack_withstand(state, &(const struct attack){.life = (honest), .name = #honest}, \
 			 &(const struct attack){.life = (hostile)}, __func__)
