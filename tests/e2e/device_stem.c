@@ -9,6 +9,8 @@
 
 #include "device_client.h"
 #include "device_memory.h"
+#include "client/lib/lane/lane.h"
+#include "client/lib/stream/stream.h"
 #include "proto/clock.h"
 
 #include <errno.h>
@@ -37,6 +39,15 @@ static enum coppice_memory memory_of(const char *name)
 	return strcmp(name, "device") == 0 ? COPPICE_DEVICE : COPPICE_HOST;
 }
 
+/* Where the library has kernels a stream waits for a word of the lane's on the device, which the
+ * daemon's writes. */
+static void check_near_word(const struct stem *s)
+{
+	const struct lane_streams *streams = s->lane->streams;
+
+	CHECK(streams && (streams->near.address != 0) == (streams->kernels.module != NULL));
+}
+
 /* device | host: a prefill and some tokens on a stream, each layer long before its inputs are
  * there. */
 static int role_decode(const char *socket, char **args)
@@ -48,6 +59,7 @@ static int role_decode(const char *socket, char **args)
 	decode(&s, PREFILL, true);
 	for (uint32_t i = 0; i < 20; i++)
 		decode(&s, 1, i < 4);
+	check_near_word(&s);
 	client_end(&s);
 	gpu_end(&s);
 	return 0;

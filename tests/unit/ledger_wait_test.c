@@ -127,6 +127,7 @@ static void who_waits_for_others_to_ask_waits_no_longer_than_his_time(void **sta
 	assert_int_equal(pthread_join(first.thread, NULL), 0);
 	assert_int_equal(first.r, -ENOSPC);
 	assert_false(ledger_is_asked(&ledger));
+	assert_int_equal(ledger_wants_kv(&ledger), 0);
 }
 
 /* KV was looked at for the first, who has gone meanwhile. */

@@ -62,6 +62,8 @@ static double query_ns(const struct backend_job *job, uint32_t query, uint32_t *
 	uint32_t end = q->pos + q->n_rows;
 	double ns = 0;
 
+	if (q->n_rows > world.of->most_rows)
+		world.of->most_rows = q->n_rows;
 	for (uint32_t row = 0; row < q->n_rows; row++)
 		ns += (q->pos + row + 1) * world.of->pair_ns * job->shape->n_q_heads;
 	client->had_ns += ns;
@@ -229,6 +231,7 @@ static uint64_t look_at_clock(void)
 void modelled_start(struct modelled *m)
 {
 	ops.unseen = m->unseen;
+	ops.wants_rows = m->wants_rows;
 	harness_start(&m->h);
 	m->h.sched->core.clock = look_at_clock;
 }
@@ -348,6 +351,7 @@ void modelled_forget(struct modelled *m)
 {
 	m->longest_ns = 0;
 	m->n_batches = 0;
+	m->most_rows = 0;
 	for (uint32_t i = 0; i < m->n_clients; i++) {
 		m->clients[i].had_ns = m->clients[i].rows_ns = m->clients[i].longest_ns = 0;
 		m->clients[i].n_steps = 0;

@@ -38,6 +38,7 @@ struct modelled {
 	uint32_t n_clients;
 	double longest_ns; /* of a batch */
 	uint64_t most_slices; /* of pages, of a batch */
+	uint32_t most_rows; /* of a query */
 	uint64_t n_batches, n_estimates;
 	/* Rows that clients ask for once they have what they asked for, those of user 1 and others;
 	 * 0: they do not. */
@@ -50,6 +51,7 @@ struct modelled {
 	double submit_ns; /* beside that: what comes before the backend is at work, here */
 	bool holds; /* it is at work on this thread, too, while it is asked */
 	double unseen; /* what the backend has to be feared to take, before it starts */
+	bool wants_rows; /* as a device does, before it starts */
 	uint64_t moment_ns; /* after which they do */
 	uint64_t gap_ns; /* and up to so much more at random, of all users but the first */
 	uint64_t random; /* what follows */

@@ -512,6 +512,7 @@ static void a_pass_that_fails_fails_no_other(void **state)
 	while (!has(q))
 		go_round(s);
 	assert_int_equal(end_of(q).status, -ENOMEM);
+	assert_int_equal(end_of(q).where, 0);
 	assert_false(has(p));
 	world.n_before_failure = 0;
 	go_till_all_have(s);

@@ -19,7 +19,7 @@ if(COPPICE_SANITIZE)
 endif()
 
 # Who has how much of the backend's time, and how long a batch may keep the others.
-foreach(unit turns budget sched_paths queues neighbour branched evict_turns)
+foreach(unit turns budget pieces sched_paths queues neighbour branched evict_turns)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()

@@ -86,10 +86,22 @@ static void outputs_that_are_few_are_cut_along_their_inputs(void **state)
 	assert_int_equal(some_cut_find(&one, BLOCKS).n_parts, 1);
 }
 
+/* A block has no more rows than it needs: of 8, 16, 32 or 64. */
+static void rows_are_those_of_the_smallest_kernel_that_has_them(void **state)
+{
+	(void)state;
+	for (uint32_t n = 1; n <= 64; n++) {
+		uint32_t rows = some_cut_rows(n);
+
+		assert_true(rows >= n && (rows == 8 || rows / 2 < n));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_outputs_and_inputs_are_there_once),
+		cmocka_unit_test(rows_are_those_of_the_smallest_kernel_that_has_them),
 		cmocka_unit_test(matrices_of_a_large_model_keep_all_blocks_busy),
 		cmocka_unit_test(outputs_that_are_few_are_cut_along_their_inputs),
 	};
