@@ -1,6 +1,6 @@
 /*
- * demote.c - victims of host memory and file, and slices that leave the device. Which node leaves it
- * says evict.c.
+ * demote.c - victims of host memory and file, and slices that leave the device. Which node leaves
+ * the device says evict.c.
  *
  * Of the oldest leaf the last slice goes, so that what stays in a tier is a first part of every
  * path. What leaves host memory and is not in the file is forgotten, and what leaves the device and
