@@ -302,6 +302,8 @@ int lt_multiply(struct lt *lt, const struct lt_product *p, void *workspace,
 	(void)stream;
 	assert_true(w && workspace && !(p->add && p->out_type != WORK_FP32));
 	assert_true(p->in_stride >= p->n_in && p->out_stride >= p->n_out * p->n_w && p->n_w > 0);
+	/* cuBLASLt reads elsewhere where the second matrix lies before the first */
+	assert_true(p->n_w == 1 || (p->w_stride >= n && p->w_stride < UINT64_C(1) << 40));
 	for (uint32_t i = 0; i < p->n_w; i++) {
 		oracle_decode(p->type, w, one.w, n);
 		for (uint32_t row = 0; row < p->n_rows; row++)

@@ -23,8 +23,7 @@
 struct shape {
 	uint32_t n_out, n_in, n_rows, in_stride, out_stride;
 	uint32_t type, out_type, align; /* of out's address */
-	int64_t w_stride;
-	uint64_t n_w;
+	uint64_t w_stride, n_w;
 };
 
 struct way {
@@ -178,9 +177,10 @@ static uint32_t hash_of(const struct shape *shape)
 }
 
 static cublasStatus_t set_several(const struct lt *lt, cublasLtMatrixLayout_t layout, uint64_t n,
-				  int64_t stride)
+				  uint64_t elements)
 {
 	const int32_t count = (int32_t)n;
+	const int64_t stride = (int64_t)elements;
 	cublasStatus_t r =
 		lt->layout_set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count));
 

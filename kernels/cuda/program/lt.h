@@ -20,7 +20,7 @@ struct lt;
  * lt_rows of them, and anything may be left in those behind the last. */
 struct lt_product {
 	const void *w; /* [n_w][n_out][n_in] of type */
-	int64_t w_stride; /* from a matrix to the next, where there are several */
+	uint64_t w_stride; /* from a matrix to the next, where there are several: it lies behind */
 	uint32_t n_w;
 	const void *in; /* [n_rows] of type */
 	void *out; /* [n_rows] of out_type */

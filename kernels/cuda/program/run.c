@@ -117,11 +117,13 @@ static uint32_t put_together(const struct pass *pass, uint32_t i, struct lt_prod
 	ret->n_in = t->n_in;
 	ret->n_out = (uint32_t)n_out;
 	ret->n_w = 1;
-	if (n > 1 || left == 1 || matrix(pass, i + 1)->n_out != t->n_out)
+	if (n > 1 || left == 1)
 		return n;
+	next = matrix(pass, i + 1);
+	if (next->n_out != t->n_out || next->offset < t->offset)
+		return 1;
 	ret->n_w = 2;
-	ret->w_stride = ((int64_t)matrix(pass, i + 1)->offset - (int64_t)t->offset) /
-			(int64_t)work_dtype_bytes(t->dtype);
+	ret->w_stride = (next->offset - t->offset) / work_dtype_bytes(t->dtype);
 	return 2;
 }
 
