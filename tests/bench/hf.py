@@ -5,8 +5,10 @@ and by transformers' own attention and cache, in one run. Weights are random.
     tests/bench/hf.py --daemon build/check/daemon/coppiced --mps --document 32768 --rows 8
 
 Told are, of each way, ms from token to token (the whole of generate's loop), how many of its tokens
-are those of the first way, and the device memory that it took beside the weights. Needs torch,
-transformers and the package; --mps starts CUDA's multi-process service in front of the daemon.
+are those of the first way, and the device memory that it took beside the weights. The way "bare"
+has no attention at all: what is left is torch's launches, which is most of a token by coppice.hf,
+and differs from host to host. Needs torch, transformers and the package; --mps starts CUDA's
+multi-process service in front of the daemon.
 
 With --threads each way is followed by what a token took of each thread of this process, of the
 daemon and of MPS: on a core, waiting for one, asleep, and who was beside Python's (threads.py). Is
@@ -191,6 +193,42 @@ def by_transformers(args, model, ids, implementation):
     return generate(args, model, ids, cache)
 
 
+class Nothing(hf.cache_utils.CacheLayerMixin):
+    """So many tokens, of which nothing is kept."""
+
+    is_compileable = is_sliding = False
+
+    def __init__(self, n_tokens):
+        super().__init__()
+        self.n_tokens, self.is_initialized = n_tokens, True
+
+    def lazy_initialization(self, keys, values):
+        pass
+
+    def update(self, keys, values, *args, **kwargs):
+        return keys, values
+
+    def get_mask_sizes(self, n_queries):
+        return self.n_tokens + n_queries, 0
+
+    def get_seq_length(self):
+        return self.n_tokens
+
+    def get_max_length(self):
+        return -1
+
+
+def no_attention(module, query, key, value, attention_mask=None, **options):
+    return query.transpose(1, 2).contiguous(), None
+
+
+def by_nothing(args, model, ids):
+    hf.AttentionInterface.register("bare", no_attention)
+    model.set_attn_implementation("bare")
+    layers = [Nothing(ids.shape[1] - 1) for _ in range(model.config.num_hidden_layers)]
+    return generate(args, model, ids, hf.cache_utils.Cache(layers=layers))
+
+
 def by_coppice(args, model, ids, connection):
     with coppice.hf.attach(model, connection, weights_hash=1) as shared:
         with shared.cache(ids[:1, :-1]) as cache:
@@ -230,6 +268,7 @@ def measure(args, connection, model, n_tokens):
         "coppice": lambda: by_coppice(args, model, ids, connection),
         "captured": lambda: by_graphs(args, model, ids, connection),
         "unfused": lambda: by_graphs(args, model, ids, connection, fuse=False),
+        "bare": lambda: by_nothing(args, model, ids),
         "sdpa": lambda: by_transformers(args, model, ids, "sdpa"),
         "eager": lambda: by_transformers(args, model, ids, "eager"),
     }
