@@ -169,7 +169,7 @@ static struct weights_table *table_with_idle(struct ledger *ledger)
 	fixture_ledger = ledger;
 	table = fixture_table_of(fixture_coppiced, 256 * KIB, 30000);
 	assert_int_equal(ledger_take(ledger, LEDGER_KV, 128 * KIB), 0);
-	weights_unref(fixture_load(table, ALICE, fixture_file_of("idle", 100)));
+	fixture_leave(fixture_load(table, ALICE, fixture_file_of("idle", 100)));
 	ledger_announce(ledger, LEDGER_KV, 64 * KIB);
 	return table;
 }
