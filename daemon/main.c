@@ -16,7 +16,7 @@
 #include "daemon/sched/verbs/tiers.h"
 #include "daemon/weights/loader.h"
 #include "daemon/weights/weights.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <malloc.h>

@@ -10,7 +10,7 @@
 #ifndef COPPICE_SLICES_H
 #define COPPICE_SLICES_H
 
-#include "arith.h"
+#include "proto/arith.h"
 #include "backend.h"
 
 /* None is empty, all are within pages of so many tokens, of the first n_pages. ret: tokens of

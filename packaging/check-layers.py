@@ -22,7 +22,7 @@ NO_CODE = re.compile(
 	r"""^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*""", re.S | re.M)
 FUNCTION = re.compile(r"^([^\s;{}][^;{}]*)\n\{\n(.*?)\n\}$", re.S | re.M)
 CALL = re.compile(r"(?<![\w:])(\w+)[ \t]*(?:<[^;{}()]*>[ \t]*)?(?:\(|<<<)")
-READERS = ("proto/cli/", "proto/safetensors/", "proto/clock.h")  # of options, files, time
+READERS = ("proto/cli/", "proto/safetensors/")  # of options, files
 
 
 def read_rules(path):
@@ -42,6 +42,7 @@ def read_rules(path):
 class Layers:
 	def __init__(self, may, order):
 		self.may, self.order = may, order
+		self.ground = set(may.pop("ground", ()))
 
 	def top(self, path):
 		return path.split("/")[0]
@@ -71,11 +72,15 @@ class Layers:
 		of_agent = user.startswith("client/agent/")
 		if of_agent and used.startswith(("kernels/rows/", "kernels/work.h")):
 			return None
+		if user in self.ground and b in self.may and used not in self.ground:
+			return "what is ground uses ground alone"
+		if used in self.ground and (of_agent or "ground" in self.may[a]):
+			return None
 		if a != b and b not in self.may[a]:
 			return f"{a} may not use {b}" if b in self.may else None
 		if of_agent and b == "proto" and not used.startswith(READERS):
 			return ("coppice-agent may use coppice.h alone, "
-				"and what reads options, files and the clock")
+				"what reads options and files, and ground")
 		(home, i), (other, j) = self.ordered(user), self.ordered(used)
 		if home is None or home != other:
 			return None

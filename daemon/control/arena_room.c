@@ -8,7 +8,7 @@
  */
 #include "arena_room.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kvstore/base/reserve.h"
 
 /* What there may be of a kind, and what there is. */

@@ -24,7 +24,7 @@
 #include "daemon/session/reply.h"
 #include "verbs.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <inttypes.h>

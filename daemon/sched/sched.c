@@ -27,7 +27,7 @@
 #include "rest.h"
 #include "sched_impl.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "proto/ring.h"
 
 #include <errno.h>

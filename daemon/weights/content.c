@@ -4,7 +4,7 @@
  */
 #include "content.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -17,7 +17,7 @@
 #include "daemon/base/threads.h"
 #include "daemon/base/units.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/say.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
  * row of an item that sees none of its keys has no partial listed there.
  */
 #include "attend.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <errno.h>

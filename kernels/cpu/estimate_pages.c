@@ -2,7 +2,7 @@
  * before they are summed. */
 #include "estimate_pages.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "summary.h"
 #include "kernels/slices.h"
 

@@ -9,7 +9,7 @@
  * bit is set, so that what lies outside the pieces reaches no result, whatever it is.
  */
 #include "fold.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -10,7 +10,7 @@
  */
 #include "huge.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stddef.h>

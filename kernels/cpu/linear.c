@@ -10,7 +10,7 @@
  */
 #include "linear.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #include "huge.h"
 #include "program_phase.h"
 #include "weights.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/clock.h"
 #include "kernels/say.h"
 

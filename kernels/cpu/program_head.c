@@ -6,7 +6,7 @@
  * products, and that the logits of all do not lie in memory at once.
  */
 #include "program_phase.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef COPPICE_CPU_PROGRAM_SCRATCH_H
 #define COPPICE_CPU_PROGRAM_SCRATCH_H
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/must_check.h"
 #include "kernels/program/backend_program.h"
 #include "kernels/rows/rows.h"

@@ -11,7 +11,7 @@
 #include "weights.h"
 
 #include "huge.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
  * partials that are left, numbered anew. What no row of an item sees here has no partial.
  */
 #include "cut.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdbool.h>

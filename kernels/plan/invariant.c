@@ -4,7 +4,7 @@
  * in which order, follows from its path alone. Items are cut between rows, never within a tile.
  */
 #include "invariant.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <math.h>

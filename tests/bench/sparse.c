@@ -10,7 +10,7 @@
 #include "bench.h"
 
 #include "kernels/backend.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/plan/select.h"
 
 #include <err.h>

@@ -11,7 +11,7 @@
 #if defined(BENCH_HAVE_KERNELS) && defined(BENCH_HAVE_KVSTORE) && defined(BENCH_HAVE_AGENT)
 #include "bench.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/plan/select.h"
 #include "tests/unit/oracle.h"
 

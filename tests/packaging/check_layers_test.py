@@ -14,6 +14,8 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 SCRIPT = HERE.parent.parent / "packaging" / "check-layers.py"
 RULES = "kernels:\ndaemon: kernels\n\ndaemon < base sched\nkernels/cuda < device program\n"
+GROUND = ("ground: proto/clock.h proto/wait.h\nproto:\n"
+	+ RULES.replace("kernels:\n", "kernels: ground\n"))
 WHOLE = '#include "daemon/sched/part.h"\nint whole_begin(void)\n{\n\treturn part_begin();\n}\n'
 
 
@@ -128,8 +130,30 @@ class Layers(unittest.TestCase):
 		self.assertNotEqual(run.returncode, 0)
 		self.assertIn("no sources here", run.stderr)
 
+	def test_ground(self):
+		self.write("packaging/layers", GROUND)
+		self.write("proto/clock.h", "static inline int clock_ns(void)\n{\n\treturn 1;\n}\n")
+		self.write("proto/wait.h", '#include "clock.h"\n')
+		self.write("kernels/wait.c", '#include "proto/wait.h"\n'
+			"int wait_ns(void)\n{\n\treturn clock_ns();\n}\n")
+		self.assertEqual(self.complaints(), "0 complaints\n")
+
+	def test_what_of_proto_is_not_ground(self):
+		self.write("packaging/layers", GROUND)
+		self.write("proto/ring.h", "int ring;\n")
+		self.write("kernels/wait.c", '#include "proto/ring.h"\n')
+		self.assertIn("kernels/wait.c:1: includes proto/ring.h: kernels may not use proto",
+			self.complaints())
+
+	def test_ground_that_uses_what_is_not(self):
+		self.write("packaging/layers", GROUND)
+		self.write("proto/ring.h", "int ring;\n")
+		self.write("proto/clock.h", '#include "ring.h"\n')
+		self.assertIn("includes proto/ring.h: what is ground uses ground alone",
+			self.complaints())
+
 	def test_what_the_agent_may_use(self):
-		self.write("packaging/layers", RULES + "proto:\nclient: proto\n")
+		self.write("packaging/layers", GROUND + "client: proto\n")
 		self.write("kernels/work.h", "struct work;\n")
 		self.write("proto/clock.h", "int clock;\n")
 		self.write("client/agent/run.c",

@@ -3,7 +3,7 @@
  * of random trees, against float64: who folds what, who waits for whom, where everything lies.
  * What a GPU's timing brings about is cuda_test's.
  */
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/cuda/attend/attend.h"
 #include "kernels/cuda/device/row_map.h"
 #include "kernels/cuda/device/shape.h"

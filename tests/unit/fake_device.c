@@ -5,7 +5,7 @@
 #include "fake_device.h"
 #include "fake_layers.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/cuda/program/elements.h"
 #include "kernels/cuda/program/few.h"
 #include "kernels/cuda/program/lend.h"

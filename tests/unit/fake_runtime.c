@@ -4,7 +4,7 @@
  */
 #include "fake_device.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/program/program.h"
 
 #include <cuda_runtime_api.h>

@@ -2,7 +2,7 @@
 #include "modelled.h"
 
 #include "daemon/sched/sched_impl.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  */
 #include "program_machine.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/plan/plan.h"
 
 #include <setjmp.h>

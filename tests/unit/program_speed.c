@@ -5,7 +5,7 @@
  */
 #include "program_speed.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/clock.h"
 #include "kernels/cuda/module/module.h"
 #include "kernels/plan/plan.h"

@@ -1,6 +1,6 @@
 /* schedule_cut_test.c - where strips are cut into work tiles: a block each where that is what cuts
  * are for, and whole wide tiles. */
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "tests/bench/fit_model.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* some_cut_test.c - how products of some rows are cut: everything is there once, and fits. */
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/cuda/program/few.h"
 #include "kernels/cuda/program/some_cut.h"
 

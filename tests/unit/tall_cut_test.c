@@ -1,5 +1,5 @@
 /* tall_cut_test.c - how gates are cut into tall tiles: all blocks are busy, and stages fit. */
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/cuda/program/tall.h"
 #include "kernels/cuda/program/tall_cut.h"
 

@@ -16,7 +16,7 @@
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/step/step_end.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>

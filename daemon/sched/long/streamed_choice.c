@@ -12,7 +12,7 @@
 #include "daemon/sched/seq/summary.h"
 #include "daemon/sched/step/step_check.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 #include "daemon/sched/seq/pace.h"
 #include "daemon/sched/step/step_end.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "proto/ring.h"
 
 #include <errno.h>

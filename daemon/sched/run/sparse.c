@@ -11,7 +11,7 @@
 #include "daemon/sched/step/step_check.h"
 #include "job.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>

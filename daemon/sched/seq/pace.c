@@ -12,7 +12,7 @@
 #include "daemon/sched/core/away.h"
 #include "daemon/sched/core/turns.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #define LAG_WEIGHT 0.25 /* of a new sample in what is usual */
 #define LAG_MAX_NS 100e6 /* a longer one is a pause, not a lag */

@@ -7,7 +7,7 @@
  */
 #include "summary.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>

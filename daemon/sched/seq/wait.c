@@ -8,7 +8,7 @@
  */
 #include "wait.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/run/slice.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <math.h>
 

@@ -21,7 +21,7 @@
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/seq/pace.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <math.h>
 

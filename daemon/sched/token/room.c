@@ -21,7 +21,7 @@
 #include "daemon/sched/seq/seq.h"
 #include "daemon/sched/step/step_end.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include "kvstore/seq/gather.h"
 

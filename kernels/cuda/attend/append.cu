@@ -8,7 +8,7 @@
  * move     one block: all layers and heads of one token; warps take head blocks in turn.
  */
 #include "append.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/cuda/device/halves.cuh"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/ptx.cuh"

@@ -8,7 +8,7 @@
 #define COPPICE_CUDA_BATCH_IMPL_H
 
 #include "batch.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/clock.h"
 #include "kernels/cuda/device/row_map.h"
 #include "kernels/cuda/device/shape.h"

@@ -6,7 +6,7 @@
 #define COPPICE_CUDA_WINDOWS_H
 
 #include "shape.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #define WINDOW_TOKENS 32u /* ESTIMATE_WINDOW_TOKENS too, and a KV tile's */
 

@@ -10,7 +10,7 @@
 #include "kernels/cuda/device/card.h"
 #include "module.h"
 #include "kernels/cuda/peers/nccl.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/pool_config.h"
 
 #include <assert.h>

@@ -12,7 +12,7 @@
 #include "nccl.h"
 #include "kernels/cuda/attend/append.h"
 #include "kernels/cuda/device/bring.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/say.h"
 
 #include <cuda_runtime_api.h>

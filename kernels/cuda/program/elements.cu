@@ -12,7 +12,7 @@
  * writes. So a layer's attention brings KV while its heads wait for their product.
  */
 #include "elements.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/device/signals.cuh"

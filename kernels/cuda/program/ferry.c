@@ -6,7 +6,7 @@
  */
 #include "ferry.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>

@@ -19,7 +19,7 @@
  * takes it less than a launch between two that read weights.
  */
 #include "few.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "values.cuh"

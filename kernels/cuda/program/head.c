@@ -7,7 +7,7 @@
  */
 #include "head.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include "product.h"
 

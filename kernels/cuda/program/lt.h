@@ -5,7 +5,7 @@
 #ifndef COPPICE_CUDA_LT_H
 #define COPPICE_CUDA_LT_H
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/must_check.h"
 #include "kernels/work.h"
 

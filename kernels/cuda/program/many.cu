@@ -14,7 +14,7 @@
  * Grid: clusters, as many as there are multiprocessors for, which take units in turns.
  */
 #include "cluster.cuh"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "many.h"

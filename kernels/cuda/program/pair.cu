@@ -12,7 +12,7 @@
  * with rows behind that. Grid: a cluster for each tile.
  */
 #include "cluster.cuh"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "maps.h"

@@ -11,7 +11,7 @@
 #include "program.h"
 #include "tall.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/say.h"
 
 #include <assert.h>

@@ -12,7 +12,7 @@
  * memory, by pairs at fixed places.
  */
 #include "results.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "sums.cuh"

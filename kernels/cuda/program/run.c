@@ -9,7 +9,7 @@
 #include "elements.h"
 #include "few.h"
 #include "head.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "pass.h"
 #include "product.h"
 #include "program.h"

@@ -11,7 +11,7 @@
  * with rows behind that. Warps 0 to 7, two groups, multiply; gated, a thread has a gate and the
  * value that it gates. Grid: a block a multiprocessor, which takes units in turns.
  */
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/cuda/device/launch.cuh"
 #include "maps.h"
 #include "some.h"

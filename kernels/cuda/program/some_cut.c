@@ -7,7 +7,7 @@
 #include "some_cut.h"
 
 #include "few.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #define ROUNDS_MOST 8u /* units of a block */
 #define PARTS_MOST 8u

@@ -6,7 +6,7 @@
 #define COPPICE_CUDA_SOME_UNITS_CUH
 
 #include "cluster.cuh"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/cuda/device/ptx.cuh"
 #include "some.h"
 #include "some_cut.h"

@@ -11,7 +11,7 @@
  * groups of four warps multiply, 128 outputs each. Grid: a block for each tile.
  */
 #include "cluster.cuh"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "maps.h"

@@ -4,7 +4,7 @@
  */
 #include "tall_cut.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #define STEP 8u /* gates */
 #define GATES_LEAST 8192u /* half of a tile for each multiprocessor of a Hopper */

@@ -5,7 +5,7 @@
  */
 #include "weights.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <cuda_runtime_api.h>

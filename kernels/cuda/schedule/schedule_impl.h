@@ -19,7 +19,7 @@
 #include "kernels/cuda/device/row_map.h"
 #include "kernels/must_check.h"
 #include "schedule.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #define WARP_GROUP 4u /* row blocks that wgmma takes at a time */
 #define WIDE_TILE_BLOCKS (DEVICE_WIDE_KV_TILES * DEVICE_KV_TILE_BLOCKS)

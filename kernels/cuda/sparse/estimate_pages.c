@@ -6,7 +6,7 @@
 #include "estimate_pages.h"
 
 #include "kernels/cuda/device/shape.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/slices.h"
 #include "kernels/cuda/device/bring.h"
 #include "select.h"

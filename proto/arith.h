@@ -1,6 +1,6 @@
 /* arith.h - the small arithmetic that everybody needs, for the host and for kernels: once. */
-#ifndef COPPICE_KERNELS_ARITH_H
-#define COPPICE_KERNELS_ARITH_H
+#ifndef COPPICE_ARITH_H
+#define COPPICE_ARITH_H
 
 #include <stdint.h>
 
