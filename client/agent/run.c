@@ -118,11 +118,9 @@ static int decode(struct agent *agent, struct fault *fault)
 /* Prompts one after the other: what the first computes, the next find. */
 static int work(struct agent *agent, struct fault *fault)
 {
-	const struct timespec delay = {
-		.tv_sec = agent->options->start_delay_ms / 1000,
-		.tv_nsec = agent->options->start_delay_ms % 1000 * 1000000l,
-	};
+	const struct timespec delay = clock_timespec(agent->options->start_delay_ms * NS_PER_MS);
 	int r = 0;
+
 	if (nanosleep(&delay, NULL) < 0)
 		return fault_set(fault, -EINTR, "interrupted");
 	for (uint32_t i = 0; i < agent->n_streams && r == 0; i++)

@@ -8,11 +8,9 @@
 
 #include "json.h"
 #include "text.h"
+#include "proto/clock.h"
 
 #include <stdio.h>
-
-#define NS_PER_MS UINT64_C(1000000)
-#define NS_PER_S UINT64_C(1000000000)
 
 static double ratio(uint64_t a, uint64_t b)
 {

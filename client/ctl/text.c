@@ -3,6 +3,8 @@
  */
 #include "text.h"
 
+#include "proto/clock.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -11,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NS_PER_S UINT64_C(1000000000)
 #define TEXT_NAME_BYTES 17
 
 struct text text_count(uint64_t n)

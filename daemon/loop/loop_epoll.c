@@ -7,6 +7,8 @@
  */
 #include "loop_epoll.h"
 
+#include "proto/clock.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -23,10 +25,8 @@ struct epoll {
 static int timer_arm(struct loop_op *op)
 {
 	struct itimerspec when = {
-		.it_value = {(time_t)(op->first_ns / 1000000000u),
-			     (long)(op->first_ns % 1000000000u)},
-		.it_interval = {(time_t)(op->every_ns / 1000000000u),
-				(long)(op->every_ns % 1000000000u)},
+		.it_value = clock_timespec(op->first_ns),
+		.it_interval = clock_timespec(op->every_ns),
 	};
 
 	if (op->first_ns == 0)

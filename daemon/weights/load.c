@@ -14,6 +14,7 @@
 #include "daemon/base/threads.h"
 #include "daemon/base/units.h"
 
+#include "proto/clock.h"
 #include "kvstore/base/cleanup.h"
 
 #include <errno.h>
@@ -24,7 +25,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
@@ -145,11 +145,8 @@ static int hear(struct load *l, uint32_t kind, void *packet, size_t bytes, size_
 
 static bool is_fresh(const struct loader_file *files, uint32_t n)
 {
-	struct timespec now;
-	int64_t now_ns;
+	int64_t now_ns = (int64_t)clock_read_ns(CLOCK_REALTIME);
 
-	clock_gettime(CLOCK_REALTIME, &now);
-	now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 	for (uint32_t i = 0; i < n; i++)
 		if (files[i].ctime_ns > now_ns - FRESH_NS)
 			return true;

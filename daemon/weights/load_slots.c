@@ -19,8 +19,6 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#define NS_PER_MS UINT64_C(1000000)
-#define NS_PER_S UINT64_C(1000000000)
 #define STAND_BACK_NS (2 * NS_PER_S) /* who was refused asks again by then */
 
 static void reap(struct weights_table *table)

@@ -9,6 +9,8 @@
 #include "aside.h"
 #include "wire.h"
 
+#include "proto/clock.h"
+
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -118,11 +120,6 @@ static bool hear_client(struct loader *l)
 	return l->n_sources > 0;
 }
 
-static int64_t time_ns(struct timespec t)
-{
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* 0, or why not. */
 static enum loader_failure look(int fd, struct loader_file *ret)
 {
@@ -137,8 +134,8 @@ static enum loader_failure look(int fd, struct loader_file *ret)
 	*ret = (struct loader_file){.dev = st.st_dev,
 				    .ino = st.st_ino,
 				    .bytes = (uint64_t)st.st_size,
-				    .mtime_ns = time_ns(st.st_mtim),
-				    .ctime_ns = time_ns(st.st_ctim)};
+				    .mtime_ns = (int64_t)clock_timespec_ns(st.st_mtim),
+				    .ctime_ns = (int64_t)clock_timespec_ns(st.st_ctim)};
 	return 0;
 }
 

@@ -9,7 +9,7 @@
 #include "job.h"
 #include "program.h"
 #include "summary.h"
-#include "kernels/clock.h"
+#include "proto/clock.h"
 #include "kernels/pool_config.h"
 
 #include <assert.h>
@@ -159,7 +159,7 @@ static void cpu_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 
 static int cpu_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
 {
-	uint64_t start_ns = clock_ns();
+	uint64_t start_ns = clock_now_ns();
 
 	for (uint32_t i = 0; i < batch->n_jobs; i++) {
 		if (cpu_page_bytes(b, batch->jobs[i].shape, NULL, 0) == 0)
@@ -172,7 +172,7 @@ static int cpu_submit(struct backend *b, const struct backend_batch *batch, uint
 		job_run(b, &batch->jobs[i]);
 	threads_end(b->threads);
 	b->counters.batches++;
-	b->counters.busy_ns += clock_ns() - start_ns;
+	b->counters.busy_ns += clock_now_ns() - start_ns;
 	*ret_id = ++b->last_id;
 	return 0;
 }

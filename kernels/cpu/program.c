@@ -10,7 +10,7 @@
 #include "program_phase.h"
 #include "weights.h"
 #include "proto/arith.h"
-#include "kernels/clock.h"
+#include "proto/clock.h"
 #include "kernels/say.h"
 
 #include <assert.h>
@@ -151,7 +151,7 @@ static bool run_phase(struct program_pass *pass, const struct program_phase *pha
 		program->unit = 0;
 		program->phase++;
 	}
-	return until_ns == UINT64_MAX || clock_ns() < until_ns;
+	return until_ns == UINT64_MAX || clock_now_ns() < until_ns;
 }
 
 /* Of all that the rows take: what is done, with a part of what is under way. */
@@ -211,7 +211,7 @@ static int cpu_run(struct backend *b, const struct backend_run *run, struct back
 {
 	struct program_pass pass;
 	struct program_progress *progress = &run->program->progress;
-	uint64_t start_ns = clock_ns();
+	uint64_t start_ns = clock_now_ns();
 	double done;
 	int r = begin(b, run, &pass);
 
@@ -220,7 +220,7 @@ static int cpu_run(struct backend *b, const struct backend_run *run, struct back
 	done = run_until(&pass, run->most_ns ? start_ns + run->most_ns : UINT64_MAX);
 	done = fmax(done, progress->told);
 	b->counters.batches++;
-	b->counters.busy_ns += clock_ns() - start_ns;
+	b->counters.busy_ns += clock_now_ns() - start_ns;
 	*ret = (struct backend_ran){.id = ++b->last_id,
 				    .part = done - progress->told,
 				    .ended = done == 1};

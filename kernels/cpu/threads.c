@@ -8,7 +8,7 @@
  */
 #include "threads.h"
 
-#include "kernels/clock.h"
+#include "proto/clock.h"
 #include "kernels/thread.h"
 
 #include <errno.h>
@@ -107,7 +107,7 @@ void threads_end(struct threads *t)
 static bool time_is_up(const struct threads_job *job, uint32_t n_done)
 {
 	return job->until_ns != UINT64_MAX && n_done % job->look_every == 0 &&
-	       clock_ns() >= job->until_ns;
+	       clock_now_ns() >= job->until_ns;
 }
 
 static void take_units(struct threads *t, uint32_t thread)
@@ -158,10 +158,10 @@ static bool spin(struct threads *t, uint32_t seen)
 static uint32_t wait_epoch(struct threads *t, uint32_t seen)
 {
 	uint64_t idle_ns = atomic_load_explicit(&t->idle_ns, memory_order_relaxed);
-	uint64_t start_ns = idle_ns ? clock_ns() : 0;
+	uint64_t start_ns = idle_ns ? clock_now_ns() : 0;
 	uint32_t epoch;
 
-	while (!spin(t, seen) && idle_ns && t->idle_spins && clock_ns() - start_ns < idle_ns)
+	while (!spin(t, seen) && idle_ns && t->idle_spins && clock_now_ns() - start_ns < idle_ns)
 		;
 	/* acquire: pairs with the release that counts epoch, so that OPEN or stop is seen */
 	while ((epoch = atomic_load_explicit(&t->epoch, memory_order_acquire)) == seen)

@@ -8,7 +8,7 @@
  */
 #include "batch.h"
 
-#include "kernels/clock.h"
+#include "proto/clock.h"
 #include "kernels/cpu/attend.h"
 
 #include <errno.h>
@@ -107,7 +107,7 @@ static int device_submit(struct backend *b, struct device *d, uint64_t *ret_id)
 
 static int device_local(struct backend *b, struct device *d)
 {
-	uint64_t deadline_ns = clock_ns() + b->timeout_ms * UINT64_C(1000000), id, done = 0;
+	uint64_t deadline_ns = clock_now_ns() + b->timeout_ms * NS_PER_MS, id, done = 0;
 	int r = device_submit(b, d, &id);
 
 	if (r)
@@ -116,7 +116,7 @@ static int device_local(struct backend *b, struct device *d)
 		r = b->ops->completed(d->backend, &done);
 		if (r)
 			return device_fail(d, r, "it failed: %s", reason(b, d, r));
-		if (done < id && clock_ns() > deadline_ns)
+		if (done < id && clock_now_ns() > deadline_ns)
 			return device_fail(d, -ETIMEDOUT, "it has not answered for %u ms",
 					   b->timeout_ms);
 	}
@@ -171,12 +171,12 @@ static void run_device(void *arg, uint32_t thread, uint32_t unit)
 {
 	struct backend *b = arg;
 	struct device *d = &b->devices[unit];
-	uint64_t start_ns = clock_ns(), local_ns;
+	uint64_t start_ns = clock_now_ns(), local_ns;
 
 	(void)thread;
 	d->result = device_local(b, d);
 	d->own_fault = d->result != 0;
-	local_ns = clock_ns();
+	local_ns = clock_now_ns();
 	d->stats.local_ns += local_ns - start_ns;
 	if (!d->exchange)
 		return;
@@ -184,7 +184,7 @@ static void run_device(void *arg, uint32_t thread, uint32_t unit)
 		exchange_abort(d->exchange);
 	else
 		d->result = device_exchange(b, d);
-	d->stats.exchange_ns += clock_ns() - local_ns;
+	d->stats.exchange_ns += clock_now_ns() - local_ns;
 }
 
 /* The first device whose share is not under way. False: all are. */
@@ -215,7 +215,7 @@ static bool give_up_waiting(struct backend *b, struct device *d, uint32_t missin
  * refused, or has not come. */
 static bool all_submitted(struct backend *b, struct device *d)
 {
-	uint64_t deadline_ns = clock_ns() + (b->timeout_ms + GRACE_MS) * UINT64_C(1000000);
+	uint64_t deadline_ns = clock_now_ns() + (b->timeout_ms + GRACE_MS) * NS_PER_MS;
 	uint32_t missing;
 
 	atomic_fetch_add_explicit(&b->n_refused, d->result != 0, memory_order_relaxed);
@@ -227,7 +227,7 @@ static bool all_submitted(struct backend *b, struct device *d)
 		if (i % SPINS != SPINS - 1)
 			continue;
 		sched_yield();
-		if (clock_ns() > deadline_ns && find_missing(b, &missing))
+		if (clock_now_ns() > deadline_ns && find_missing(b, &missing))
 			return give_up_waiting(b, d, missing);
 	}
 	return atomic_load_explicit(&b->n_refused, memory_order_relaxed) == 0;
@@ -490,8 +490,8 @@ void batch_look(struct backend *b)
 		least = done < least ? done : least;
 	}
 	if (least > b->done_id)
-		b->progress_ns = clock_ns();
-	else if (clock_ns() - b->progress_ns > (b->timeout_ms + GRACE_MS) * UINT64_C(1000000))
+		b->progress_ns = clock_now_ns();
+	else if (clock_now_ns() - b->progress_ns > (b->timeout_ms + GRACE_MS) * NS_PER_MS)
 		b->devices[slowest].result =
 			device_fail(&b->devices[slowest], -ETIMEDOUT,
 				    "it has not answered for %u ms", b->timeout_ms);

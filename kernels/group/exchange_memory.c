@@ -8,15 +8,13 @@
 #include "exchange_memory.h"
 
 #include "kernels/merge.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#define NS_PER_S 1000000000L
 
 struct seat {
 	uint64_t epoch;
@@ -38,20 +36,6 @@ struct end {
 	struct hub *hub; /* the last end to go frees it */
 	uint64_t epoch;
 };
-
-static struct timespec deadline_after(uint32_t ms)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += ms / 1000;
-	t.tv_nsec += ms % 1000 * 1000000L;
-	if (t.tv_nsec >= NS_PER_S) {
-		t.tv_sec++;
-		t.tv_nsec -= NS_PER_S;
-	}
-	return t;
-}
 
 /* The first rank that has not come to the epoch, or n_ranks. */
 static uint32_t find_late(const struct hub *hub, uint64_t epoch)
@@ -85,7 +69,7 @@ static int fail(struct end *e, int r, uint32_t rank)
 static int wait_for_all(struct end *e, const struct exchange_rows *rows, const float **ret_parts)
 {
 	struct hub *hub = e->hub;
-	struct timespec deadline = deadline_after(hub->timeout_ms);
+	struct timespec deadline = clock_timespec(clock_now_ns() + hub->timeout_ms * NS_PER_MS);
 	uint32_t late, half = e->epoch % 2;
 	int r = 0;
 

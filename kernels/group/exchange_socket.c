@@ -7,7 +7,7 @@
  */
 #include "exchange_socket.h"
 
-#include "kernels/clock.h"
+#include "proto/clock.h"
 #include "kernels/merge.h"
 
 #include <errno.h>
@@ -129,7 +129,7 @@ static int round_step(struct end *e, struct message *messages, uint32_t n, uint6
 {
 	struct pollfd fds[2 * EXCHANGE_RANKS_MAX];
 	uint32_t at[2 * EXCHANGE_RANKS_MAX], n_open = list_open(e, messages, n, fds, at);
-	uint64_t now = clock_ms();
+	uint64_t now = clock_now_ms();
 	int r = 0;
 
 	*ret_over = n_open == 0;
@@ -149,7 +149,7 @@ static int round_step(struct end *e, struct message *messages, uint32_t n, uint6
 
 static int run_round(struct end *e, struct message *messages, uint32_t n)
 {
-	uint64_t deadline_ms = clock_ms() + e->timeout_ms;
+	uint64_t deadline_ms = clock_now_ms() + e->timeout_ms;
 	bool over = false;
 	int r = 0;
 

@@ -7,7 +7,7 @@
 #include "batch.h"
 #include "exchange.h"
 #include "group_open.h"
-#include "kernels/clock.h"
+#include "proto/clock.h"
 #include "kernels/say.h"
 
 #include <errno.h>
@@ -188,7 +188,7 @@ static int check_jobs(struct backend *b, const struct backend_batch *batch)
 
 static int group_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
 {
-	uint64_t start_ns = clock_ns();
+	uint64_t start_ns = clock_now_ns();
 	int r = check_jobs(b, batch);
 
 	if (r == 0)
@@ -203,7 +203,7 @@ static int group_submit(struct backend *b, const struct backend_batch *batch, ui
 		b->last_id--;
 		return r;
 	}
-	count_batch(b, batch, b->meets ? 0 : clock_ns() - start_ns);
+	count_batch(b, batch, b->meets ? 0 : clock_now_ns() - start_ns);
 	*ret_id = b->last_id;
 	return 0;
 }

@@ -8,7 +8,7 @@
 #include "ranks.h"
 
 #include "exchange_socket.h"
-#include "kernels/clock.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -147,7 +147,7 @@ static int socket_new(const struct address *address)
 static int wait_for(int fd, short events, uint64_t deadline_ms)
 {
 	struct pollfd p = {.fd = fd, .events = events};
-	uint64_t now = clock_ms();
+	uint64_t now = clock_now_ms();
 	int n = now < deadline_ms ? poll(&p, 1, (int)(deadline_ms - now)) : 0;
 
 	if (n < 0)
@@ -274,7 +274,7 @@ static int call(struct joining *j, uint32_t rank)
 	if (r)
 		return r;
 	while ((r = call_once(j, rank, &address)) != 0) {
-		if (clock_ms() + RETRY_MS >= j->deadline_ms)
+		if (clock_now_ms() + RETRY_MS >= j->deadline_ms)
 			return fail(j, -ETIMEDOUT, "rank %u at %s has not answered for %u ms: %s",
 				    rank, j->config->addresses[rank], j->config->timeout_ms,
 				    strerror(-r));
@@ -285,7 +285,7 @@ static int call(struct joining *j, uint32_t rank)
 
 static uint64_t hello_deadline(const struct joining *j)
 {
-	uint64_t limit = clock_ms() + HELLO_MS;
+	uint64_t limit = clock_now_ms() + HELLO_MS;
 
 	return limit < j->deadline_ms ? limit : j->deadline_ms;
 }
@@ -372,7 +372,7 @@ int ranks_connect(const struct ranks_config *config, struct exchange **ret, char
 		  size_t error_bytes)
 {
 	struct joining j = {.config = config,
-			    .deadline_ms = clock_ms() + config->timeout_ms,
+			    .deadline_ms = clock_now_ms() + config->timeout_ms,
 			    .listener = -1,
 			    .error = error,
 			    .error_bytes = error_bytes};

@@ -1,6 +1,6 @@
 /* backend_test.c - the CPU backend's own promises: refusals, pool, appends, moves, counters. */
 #include "kernels/backend.h"
-#include "kernels/clock.h"
+#include "proto/clock.h"
 #include "kernels/cpu/vec.h"
 #include "kernels/cpu/weights.h"
 #include "kernels/program/backend_program.h"
@@ -145,25 +145,25 @@ static void *take_weights(void *arg)
 	const struct backend_program_ops *ops = backend_cpu.program;
 	static const char piece[2 * MIB];
 	struct backend_weights *weights = NULL;
-	uint64_t begin_ns = clock_ns();
+	uint64_t begin_ns = clock_now_ns();
 	int r = ops->weights_new(t->b, WEIGHTS_BYTES, &weights);
 
 	for (uint64_t at = 0; at < WEIGHTS_BYTES && r == 0; at += sizeof(piece))
 		r = ops->weights_put(t->b, weights, at, piece, sizeof(piece));
 	ops->weights_free(t->b, weights);
-	t->ns = clock_ns() - begin_ns;
+	t->ns = clock_now_ns() - begin_ns;
 	atomic_store(&t->done, true);
 	return r ? arg : NULL;
 }
 
 static uint64_t map_and_unmap_ns(void)
 {
-	uint64_t begin_ns = clock_ns();
+	uint64_t begin_ns = clock_now_ns();
 	void *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	assert_ptr_not_equal(map, MAP_FAILED);
 	assert_int_equal(munmap(map, 4096), 0);
-	return clock_ns() - begin_ns;
+	return clock_now_ns() - begin_ns;
 }
 
 /* The kernel lets one of a process at its mappings at a time. */

@@ -11,7 +11,7 @@
 #include "kernels/group/exchange.h"
 #include "kernels/group/group.h"
 #include "world.h"
-#include "kernels/clock.h"
+#include "proto/clock.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -406,7 +406,7 @@ static void test_a_device_that_never_comes_is_waited_for_so_long(void **state)
 	struct work_shape shape = shape_make(1, 1, 64, WORK_FP16);
 	struct backend *b[2];
 	void *memory = NULL;
-	uint64_t base, done = 0, start = clock_ms();
+	uint64_t base, done = 0, start = clock_now_ms();
 	int r = 0;
 
 	(void)state;
@@ -415,10 +415,10 @@ static void test_a_device_that_never_comes_is_waited_for_so_long(void **state)
 	memset(memory, 0, 4096);
 	assert_int_equal(cuda->arena_attach(b[0], memory, 4096, &base), 0);
 	assert_int_equal(submit_alone(b[0], &shape, base, base + 2048), 0);
-	while (r == 0 && done == 0 && clock_ms() - start < 20 * SHORT_MS)
+	while (r == 0 && done == 0 && clock_now_ms() - start < 20 * SHORT_MS)
 		r = cuda->completed(b[0], &done);
 	assert_int_equal(r, -EIO);
-	assert_true(clock_ms() - start >= SHORT_MS);
+	assert_true(clock_now_ms() - start >= SHORT_MS);
 	assert_string_equal(cuda->fault(b[0]), "it waited for device 1 in vain");
 	cuda->arena_detach(b[0], base, 4096);
 	cuda->close(b[0]);

@@ -13,7 +13,7 @@
 #include "kernels/group/group.h"
 #include "kernels/group/ranks.h"
 #include "world.h"
-#include "kernels/clock.h"
+#include "proto/clock.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -301,10 +301,10 @@ static int wait_in(struct life *l, bool first, const char *says)
 
 	if (open_group(l, 2 * MIB * ranks.n, &b, error, sizeof(error)) != 0)
 		return complain(l, error);
-	begin = clock_ms();
+	begin = clock_now_ms();
 	r = run_one(l, b, first, says);
 	backend_group.close(b);
-	if (clock_ms() - begin > 12 * short_ms())
+	if (clock_now_ms() - begin > 12 * short_ms())
 		return complain(l, "it took too long");
 	return r;
 }
@@ -370,7 +370,7 @@ static int live_and_die(struct life *l, struct oracle_random random)
 /* By NCCL they never meet, by sockets they find it out when they first exchange. */
 static int live_without_it(struct life *l, struct oracle_random random)
 {
-	uint64_t begin = clock_ms();
+	uint64_t begin = clock_now_ms();
 	struct backend *b = NULL;
 	char error[256] = "";
 	int r;
@@ -382,7 +382,7 @@ static int live_without_it(struct life *l, struct oracle_random random)
 	else
 		r = r ? complain(l, error) : run_one(l, b, false, "exchange: ");
 	backend_group.close(b);
-	if (clock_ms() - begin > DEATH_MS)
+	if (clock_now_ms() - begin > DEATH_MS)
 		return complain(l, "it took too long");
 	return r;
 }

@@ -6,7 +6,7 @@
 #include "program_speed.h"
 
 #include "proto/arith.h"
-#include "kernels/clock.h"
+#include "proto/clock.h"
 #include "kernels/cuda/module/module.h"
 #include "kernels/plan/plan.h"
 
@@ -175,13 +175,13 @@ static void load_weights(struct speed *s)
 		piece[i] = (uint16_t)(0x3c80 | (state >> 33 & 0x807f));
 	}
 	check(ops->weights_new(s->b, bytes, &s->weights), "weights");
-	begin_ns = clock_ns();
+	begin_ns = clock_now_ns();
 	for (uint64_t at = 0; at < bytes; at += PIECE_BYTES)
 		check(ops->weights_put(s->b, s->weights, at, piece,
 				       min_u64(bytes - at, PIECE_BYTES)),
 		      "weights");
 	printf("weights: %.2f GB at %.1f GB/s\n", (double)bytes * 1e-9,
-	       (double)bytes / (double)(clock_ns() - begin_ns));
+	       (double)bytes / (double)(clock_now_ns() - begin_ns));
 	free(piece);
 }
 
@@ -277,13 +277,13 @@ static void time_runs(struct speed *s, uint32_t n, bool prompt)
 	plan(s, &tree);
 	job.plan_id = s->plan_id;
 	for (uint32_t i = 0; i < TIMES + 3; i++) {
-		uint64_t done = 0, begin_ns = clock_ns(), end_ns;
+		uint64_t done = 0, begin_ns = clock_now_ns(), end_ns;
 
 		check(s->ops->program->run(s->b, &run, &ran), "run");
-		end_ns = clock_ns();
+		end_ns = clock_now_ns();
 		while (done < ran.id)
 			check(s->ops->completed(s->b, &done), "completed");
-		ms[i % TIMES] = (double)(clock_ns() - begin_ns) * 1e-6;
+		ms[i % TIMES] = (double)(clock_now_ns() - begin_ns) * 1e-6;
 		submit_ms[i % TIMES] = (double)(end_ns - begin_ns) * 1e-6;
 		if (i == 0)
 			first_ms = ms[0];

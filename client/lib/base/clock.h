@@ -5,10 +5,6 @@
 #include "client/coppice.h"
 #include "proto/clock.h"
 
-#define NS_PER_S UINT64_C(1000000000)
-#define NS_PER_MS UINT64_C(1000000)
-#define NS_PER_US UINT64_C(1000)
-
 /* A few nanoseconds to read, a few milliseconds coarse. */
 static inline uint64_t clock_coarse_ns(void)
 {
@@ -28,14 +24,6 @@ static inline uint64_t clock_left_ns(uint64_t deadline_ns)
 	if (deadline_ns == COPPICE_FOREVER)
 		return COPPICE_FOREVER;
 	return deadline_ns > now_ns ? deadline_ns - now_ns : 0;
-}
-
-static inline struct timespec clock_timespec(uint64_t ns)
-{
-	return (struct timespec){
-		.tv_sec = (time_t)(ns / NS_PER_S),
-		.tv_nsec = (long)(ns % NS_PER_S),
-	};
 }
 
 #endif

@@ -6,6 +6,7 @@
  */
 #include "doorbell.h"
 
+#include "proto/clock.h"
 #include "proto/ring.h"
 
 #include <errno.h>
@@ -52,8 +53,7 @@ static int whole_ms(uint64_t ns)
 void doorbell_wait(struct doorbell *d, uint64_t for_ns)
 {
 	struct epoll_event events[EVENTS_A_WAIT];
-	struct timespec left = {.tv_sec = (time_t)(for_ns / UINT64_C(1000000000)),
-				.tv_nsec = (long)(for_ns % UINT64_C(1000000000))};
+	struct timespec left = clock_timespec(for_ns);
 	int r = epoll_pwait2(d->bells, events, EVENTS_A_WAIT, for_ns == UINT64_MAX ? NULL : &left,
 			     NULL);
 

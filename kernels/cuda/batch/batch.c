@@ -308,8 +308,8 @@ bool batch_settled(struct batch *b, uint64_t id)
 	if (frame->id != id || !__atomic_load_n(&frame->clock->begin_ns, __ATOMIC_RELAXED))
 		return false;
 	if (!frame->begun_ns)
-		frame->begun_ns = clock_ns();
-	return clock_ns() - frame->begun_ns >= SETTLE_NS + frame->bus_ns;
+		frame->begun_ns = clock_now_ns();
+	return clock_now_ns() - frame->begun_ns >= SETTLE_NS + frame->bus_ns;
 }
 
 int batch_move(struct batch *b, const struct work_shape *shape, const struct backend_move *moves,

@@ -9,7 +9,7 @@
 
 #include "batch.h"
 #include "proto/arith.h"
-#include "kernels/clock.h"
+#include "proto/clock.h"
 #include "kernels/cuda/device/row_map.h"
 #include "kernels/cuda/device/shape.h"
 

@@ -213,12 +213,12 @@ void stand_call(struct batch *b, const struct device_inbound *in)
 
 void stand_note_done(struct batch *b)
 {
-	b->stand.done_ns = clock_ns();
+	b->stand.done_ns = clock_now_ns();
 }
 
 static void note_gap(struct stand *s, bool first)
 {
-	uint64_t gap_ns = clock_ns() - s->done_ns, *usual = &s->gap_ns[first];
+	uint64_t gap_ns = clock_now_ns() - s->done_ns, *usual = &s->gap_ns[first];
 
 	if (!s->done_ns)
 		return;

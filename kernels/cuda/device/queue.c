@@ -5,7 +5,7 @@
  */
 #include "queue.h"
 #include "bring.h"
-#include "kernels/clock.h"
+#include "proto/clock.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -37,10 +37,11 @@ int queue_expect(struct queue *q, int r)
 
 bool queue_settles(const struct queue *q, uint64_t limit_ns)
 {
-	uint64_t deadline_ns = clock_ns() + limit_ns;
+	uint64_t deadline_ns = clock_now_ns() + limit_ns;
 	cudaError_t r;
 
-	while ((r = cudaStreamQuery(q->stream)) == cudaErrorNotReady && clock_ns() < deadline_ns)
+	while ((r = cudaStreamQuery(q->stream)) == cudaErrorNotReady &&
+	       clock_now_ns() < deadline_ns)
 		sched_yield();
 	cudaGetLastError();
 	return r != cudaErrorNotReady;

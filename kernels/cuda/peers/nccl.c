@@ -9,7 +9,7 @@
 #include "nccl.h"
 
 #include "peer.h"
-#include "kernels/clock.h"
+#include "proto/clock.h"
 #include "kernels/thread.h"
 #include "kernels/say.h"
 
@@ -275,10 +275,10 @@ static void *run_joining(void *arg)
 /* False: it is over. */
 static bool gives_up(struct joining *j, uint32_t timeout_ms)
 {
-	uint64_t deadline_ns = clock_ns() + timeout_ms * UINT64_C(1000000);
+	uint64_t deadline_ns = clock_now_ns() + timeout_ms * NS_PER_MS;
 	int under_way = UNDER_WAY;
 
-	while (atomic_load(&j->state) == UNDER_WAY && clock_ns() < deadline_ns)
+	while (atomic_load(&j->state) == UNDER_WAY && clock_now_ns() < deadline_ns)
 		pause_for(PAUSE_NS);
 	return atomic_compare_exchange_strong(&j->state, &under_way, GIVEN_UP);
 }
