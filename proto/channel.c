@@ -7,6 +7,8 @@
  */
 #include "proto/channel.h"
 
+#include "proto/cleanup.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -47,13 +49,6 @@ union fd_control {
 	char bytes[CMSG_SPACE(sizeof(int) * CHANNEL_MAX_FDS)];
 	struct cmsghdr align;
 };
-
-static void close_fd(int *fd)
-{
-	if (*fd >= 0)
-		close(*fd);
-}
-#define CLEANUP_FD __attribute__((cleanup(close_fd)))
 
 static int steal_fd(int *fd)
 {

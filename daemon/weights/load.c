@@ -15,7 +15,7 @@
 #include "daemon/base/units.h"
 
 #include "proto/clock.h"
-#include "kvstore/base/cleanup.h"
+#include "proto/cleanup.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -11,7 +11,7 @@
  */
 #include "tier_file.h"
 
-#include "kvstore/base/cleanup.h"
+#include "proto/cleanup.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
  */
 #include "tier_journal.h"
 
-#include "kvstore/base/cleanup.h"
+#include "proto/cleanup.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * two halves for that reason: join_prepare finds how much the tree has by now and makes room for
  * the rest, join_commit does it.
  */
-#include "kvstore/base/cleanup.h"
+#include "proto/cleanup.h"
 #include "live_rows.h"
 #include "position.h"
 #include "prompt.h"

@@ -8,7 +8,7 @@
 #include "tail.h"
 #include "live_rows.h"
 #include "position.h"
-#include "kvstore/base/cleanup.h"
+#include "proto/cleanup.h"
 #include "kvstore/tiers/dirty.h"
 #include "kvstore/tiers/forget.h"
 #include "kvstore/tree/places.h"

@@ -10,7 +10,7 @@
 #include "dirty.h"
 #include "kvstore/tree/places.h"
 #include "forget.h"
-#include "kvstore/base/cleanup.h"
+#include "proto/cleanup.h"
 #include "kvstore/tree/border.h"
 #include "kvstore/tree/lru.h"
 #include "kvstore/tree/node.h"

@@ -7,7 +7,7 @@
 #include "restore.h"
 
 #include "kvstore/tree/residency.h"
-#include "kvstore/base/cleanup.h"
+#include "proto/cleanup.h"
 #include "kvstore/tree/lru.h"
 #include "kvstore/tree/places.h"
 #include "kvstore/tree/node.h"

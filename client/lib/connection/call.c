@@ -8,6 +8,7 @@
 #include "call.h"
 
 #include "client/lib/base/clock.h"
+#include "proto/cleanup.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -18,17 +19,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static void close_fd(const int *fd)
-{
-	if (*fd >= 0)
-		close(*fd);
-}
-#define CLEANUP_FD __attribute__((cleanup(close_fd)))
-
 void answer_done(struct answer *answer)
 {
 	for (unsigned i = 0; i < answer->n_fds; i++)
-		close_fd(&answer->fds[i]);
+		cleanup_fd(&answer->fds[i]);
 	if (answer->reply)
 		coppice__reply__free_unpacked(answer->reply, NULL);
 	*answer = ANSWER_NONE;
