@@ -5,7 +5,7 @@
 #ifndef COPPICE_KERNELS_THREAD_H
 #define COPPICE_KERNELS_THREAD_H
 
-#include "must_check.h"
+#include "proto/must_check.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -48,7 +48,7 @@
 #ifndef COPPICE_STORE_H
 #define COPPICE_STORE_H
 
-#include "kvstore/base/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -9,7 +9,7 @@
 #ifndef COPPICE_CHANNEL_H
 #define COPPICE_CHANNEL_H
 
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 
 #include "client/coppice.h"
 #include "proto/cli/args.h"
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 #include "sampler.h"
 
 #define OPTIONS_MAX_SEQS 256

@@ -9,7 +9,7 @@
 #ifndef AGENT_SAMPLER_H
 #define AGENT_SAMPLER_H
 
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdint.h>
 

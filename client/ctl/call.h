@@ -5,7 +5,7 @@
 #ifndef CTL_CALL_H
 #define CTL_CALL_H
 
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 #include "control.pb-c.h"
 #include "proto/channel.h"
 

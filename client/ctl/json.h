@@ -6,7 +6,7 @@
 #define CTL_JSON_H
 
 #include "call.h"
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 
 #include <jansson.h>
 

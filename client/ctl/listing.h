@@ -6,7 +6,7 @@
 #define CTL_LISTING_H
 
 #include "call.h"
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 #include "table.h"
 
 #include <jansson.h>

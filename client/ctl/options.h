@@ -5,7 +5,7 @@
 #define CTL_OPTIONS_H
 
 #include "proto/cli/args.h"
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 #ifndef CTL_TABLE_H
 #define CTL_TABLE_H
 
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 #include "text.h"
 
 #include <stdbool.h>

@@ -4,7 +4,7 @@
 #ifndef CTL_TEXT_H
 #define CTL_TEXT_H
 
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 #include <stddef.h>

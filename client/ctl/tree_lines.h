@@ -12,7 +12,7 @@
 #ifndef CTL_TREE_LINES_H
 #define CTL_TREE_LINES_H
 
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 #include "control.pb-c.h"
 
 #include <stdbool.h>

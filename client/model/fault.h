@@ -4,7 +4,7 @@
 #ifndef MODEL_FAULT_H
 #define MODEL_FAULT_H
 
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 
 struct fault {
 	char text[640];

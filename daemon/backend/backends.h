@@ -9,7 +9,7 @@
 #ifndef COPPICED_BACKENDS_H
 #define COPPICED_BACKENDS_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "daemon/config/config.h"
 #include "kernels/backend.h"
 

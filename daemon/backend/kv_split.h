@@ -4,7 +4,7 @@
 #ifndef COPPICED_KV_SPLIT_H
 #define COPPICED_KV_SPLIT_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "daemon/config/config.h"
 #include "kernels/backend.h"
 

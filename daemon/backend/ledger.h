@@ -6,7 +6,7 @@
 #ifndef COPPICED_LEDGER_H
 #define COPPICED_LEDGER_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -11,7 +11,7 @@
 #ifndef COPPICED_RANKS_H
 #define COPPICED_RANKS_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "daemon/config/config.h"
 
 struct exchange;

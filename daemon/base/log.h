@@ -7,7 +7,7 @@
 #ifndef COPPICED_LOG_H
 #define COPPICED_LOG_H
 
-#include "must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 

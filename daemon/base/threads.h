@@ -5,7 +5,7 @@
 #ifndef COPPICED_THREADS_H
 #define COPPICED_THREADS_H
 
-#include "must_check.h"
+#include "proto/must_check.h"
 
 #include <pthread.h>
 #include <signal.h>

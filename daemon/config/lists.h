@@ -12,7 +12,7 @@
 #ifndef COPPICED_LISTS_H
 #define COPPICED_LISTS_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>

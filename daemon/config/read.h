@@ -5,7 +5,7 @@
 #define COPPICED_READ_H
 
 #include "config.h"
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 
 /* Reads flags and the file they name (or the default one). 0; -EINVAL after saying on stderr what
  * was wrong, all of it; 1: the flags asked for help or version and that was printed. */

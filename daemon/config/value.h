@@ -4,7 +4,7 @@
 #ifndef COPPICED_VALUE_H
 #define COPPICED_VALUE_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "keys.h"
 
 /* Where a value was found, for the messages. */

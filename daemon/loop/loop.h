@@ -16,7 +16,7 @@
 #ifndef COPPICED_LOOP_H
 #define COPPICED_LOOP_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 
 #include <linux/time_types.h>
 #include <stdbool.h>

@@ -4,7 +4,7 @@
 #ifndef COPPICED_LOOP_EPOLL_H
 #define COPPICED_LOOP_EPOLL_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "loop.h"
 
 /* 0 or -errno. For loop_new. */

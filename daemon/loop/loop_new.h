@@ -4,7 +4,7 @@
 #ifndef COPPICED_LOOP_NEW_H
 #define COPPICED_LOOP_NEW_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "loop.h"
 
 /* kind: "io_uring", "epoll", or "auto": io_uring, and where that is refused epoll, with a line in

@@ -4,7 +4,7 @@
 #ifndef COPPICED_LOOP_URING_H
 #define COPPICED_LOOP_URING_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "loop.h"
 
 /* 0; -EPERM, -ENOSYS, -EINVAL, ... where the kernel does not offer it. For loop_new. */

@@ -5,7 +5,7 @@
 #ifndef COPPICED_HELD_PROGRAM_H
 #define COPPICED_HELD_PROGRAM_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "daemon/weights/weights.h"
 
 #define HELD_PROGRAM_PREFIX "program:" /* no other model has a name that begins so */

@@ -15,7 +15,7 @@
 #ifndef COPPICED_SCHED_H
 #define COPPICED_SCHED_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "daemon/config/config.h"
 #include "daemon/sched/core/request.h"
 

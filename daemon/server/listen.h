@@ -4,7 +4,7 @@
 #ifndef COPPICED_LISTEN_H
 #define COPPICED_LISTEN_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "daemon/config/config.h"
 #include "daemon/loop/loop.h"
 

@@ -11,7 +11,7 @@
 #ifndef COPPICED_SERVER_H
 #define COPPICED_SERVER_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "daemon/control/control.h"
 #include "daemon/session/session.h"
 #include "listen.h"

@@ -5,7 +5,7 @@
 #ifndef COPPICED_SIGNALS_H
 #define COPPICED_SIGNALS_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "daemon/loop/loop.h"
 
 struct signals {

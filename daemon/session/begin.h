@@ -4,7 +4,7 @@
 #ifndef COPPICED_BEGIN_H
 #define COPPICED_BEGIN_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "request.h"
 
 #include <stdbool.h>

@@ -10,7 +10,7 @@
 #ifndef COPPICED_ERRANDS_H
 #define COPPICED_ERRANDS_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "daemon/loop/loop.h"
 
 #include <sys/queue.h>

@@ -10,7 +10,7 @@
 #ifndef COPPICED_LENT_H
 #define COPPICED_LENT_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -8,7 +8,7 @@
 #define COPPICED_REPLY_H
 
 #include "control.pb-c.h"
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "request.h"
 #include "session.h"
 

@@ -12,7 +12,7 @@
 #ifndef COPPICED_SHM_H
 #define COPPICED_SHM_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "shm_pages.h"
 
 #include <stdbool.h>

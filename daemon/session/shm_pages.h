@@ -9,7 +9,7 @@
 #ifndef COPPICED_SHM_PAGES_H
 #define COPPICED_SHM_PAGES_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "daemon/loop/loop.h"
 
 #include <pthread.h>

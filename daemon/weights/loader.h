@@ -9,7 +9,7 @@
 #ifndef COPPICED_LOADER_H
 #define COPPICED_LOADER_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 
 /* With the descriptors of wire.h. Exit status. Blocks. */
 MUST_CHECK int loader_run(void);

@@ -4,7 +4,7 @@
 #ifndef COPPICED_WEIGHTS_SPAWN_H
 #define COPPICED_WEIGHTS_SPAWN_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>

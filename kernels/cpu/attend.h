@@ -5,7 +5,7 @@
 #ifndef COPPICE_CPU_ATTEND_H
 #define COPPICE_CPU_ATTEND_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/backend.h"
 #include "kernels/merge.h"
 #include "fold.h"

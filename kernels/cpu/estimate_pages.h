@@ -25,7 +25,7 @@
 #ifndef COPPICE_CPU_ESTIMATE_PAGES_H
 #define COPPICE_CPU_ESTIMATE_PAGES_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/backend.h"
 #include "kernels/plan/array.h"
 #include "pool.h"

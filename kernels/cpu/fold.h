@@ -8,7 +8,7 @@
 #ifndef COPPICE_CPU_FOLD_H
 #define COPPICE_CPU_FOLD_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/backend.h"
 #include "pool.h"
 #include "vec.h"

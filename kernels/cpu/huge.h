@@ -2,7 +2,7 @@
 #ifndef COPPICE_CPU_HUGE_H
 #define COPPICE_CPU_HUGE_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdint.h>
 

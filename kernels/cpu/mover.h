@@ -12,7 +12,7 @@
 #ifndef COPPICE_CPU_MOVER_H
 #define COPPICE_CPU_MOVER_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdint.h>
 

@@ -12,7 +12,7 @@
 #ifndef COPPICE_CPU_POOL_H
 #define COPPICE_CPU_POOL_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/work.h"
 #include "vec.h"
 

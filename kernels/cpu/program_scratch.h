@@ -3,7 +3,7 @@
 #define COPPICE_CPU_PROGRAM_SCRATCH_H
 
 #include "proto/arith.h"
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/program/backend_program.h"
 #include "kernels/rows/rows.h"
 #include "attend.h"

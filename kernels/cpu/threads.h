@@ -8,7 +8,7 @@
 #ifndef COPPICE_CPU_THREADS_H
 #define COPPICE_CPU_THREADS_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>

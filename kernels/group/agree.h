@@ -5,7 +5,7 @@
 #ifndef COPPICE_GROUP_AGREE_H
 #define COPPICE_GROUP_AGREE_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/backend.h"
 #include "exchange.h"
 

@@ -9,7 +9,7 @@
 #ifndef COPPICE_GROUP_BATCH_H
 #define COPPICE_GROUP_BATCH_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/backend.h"
 
 #include "kernels/cpu/threads.h"

@@ -19,7 +19,7 @@
 #ifndef COPPICE_GROUP_EXCHANGE_H
 #define COPPICE_GROUP_EXCHANGE_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 #include <stddef.h>

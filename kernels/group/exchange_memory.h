@@ -3,7 +3,7 @@
 #ifndef COPPICE_GROUP_EXCHANGE_MEMORY_H
 #define COPPICE_GROUP_EXCHANGE_MEMORY_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "exchange.h"
 
 /* Fills ret_ends[n_ranks], owned by the caller; each may be used by another thread. 0, -EINVAL (too

@@ -4,7 +4,7 @@
 #ifndef COPPICE_GROUP_EXCHANGE_SOCKET_H
 #define COPPICE_GROUP_EXCHANGE_SOCKET_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "exchange.h"
 
 struct exchange_socket_config {

@@ -2,7 +2,7 @@
 #ifndef COPPICE_GROUP_GROUP_OPEN_H
 #define COPPICE_GROUP_GROUP_OPEN_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/backend.h"
 
 /* As backend_ops.open: config->group says of what. */

@@ -8,7 +8,7 @@
 #ifndef COPPICE_GROUP_RANKS_H
 #define COPPICE_GROUP_RANKS_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "exchange.h"
 
 struct ranks_config {

@@ -5,7 +5,7 @@
 #ifndef COPPICE_GROUP_SHARE_H
 #define COPPICE_GROUP_SHARE_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/backend.h"
 #include "kernels/plan/cut.h"
 

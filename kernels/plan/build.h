@@ -9,7 +9,7 @@
 #ifndef COPPICE_PLAN_BUILD_H
 #define COPPICE_PLAN_BUILD_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "array.h"
 #include "order.h"
 #include "plan.h"

@@ -6,7 +6,7 @@
 #ifndef COPPICE_PLAN_CASCADE_H
 #define COPPICE_PLAN_CASCADE_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "build.h"
 
 MUST_CHECK int cascade_plan(struct build *build);

@@ -14,7 +14,7 @@
 #ifndef COPPICE_PLAN_CUT_H
 #define COPPICE_PLAN_CUT_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "array.h"
 #include "kernels/work.h"
 

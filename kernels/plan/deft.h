@@ -12,7 +12,7 @@
 #ifndef COPPICE_PLAN_DEFT_H
 #define COPPICE_PLAN_DEFT_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "build.h"
 
 MUST_CHECK int deft_plan(struct build *build);

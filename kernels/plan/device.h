@@ -14,7 +14,7 @@
 #ifndef COPPICE_PLAN_DEVICE_H
 #define COPPICE_PLAN_DEVICE_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "build.h"
 
 /* 0 or -ENOMEM. */

@@ -24,7 +24,7 @@
 #ifndef COPPICE_PLAN_FASTTREE_H
 #define COPPICE_PLAN_FASTTREE_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "build.h"
 
 struct fasttree_tiles {

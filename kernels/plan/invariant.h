@@ -18,7 +18,7 @@
 #ifndef COPPICE_PLAN_INVARIANT_H
 #define COPPICE_PLAN_INVARIANT_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "build.h"
 
 /* 0, -ENOMEM, or -EINVAL where segment_tokens is no multiple of the tile. */

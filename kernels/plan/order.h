@@ -13,7 +13,7 @@
 #ifndef COPPICE_PLAN_ORDER_H
 #define COPPICE_PLAN_ORDER_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "array.h"
 #include "kernels/work.h"
 

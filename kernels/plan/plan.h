@@ -16,7 +16,7 @@
 #ifndef COPPICE_PLAN_H
 #define COPPICE_PLAN_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/work.h"
 
 #define PLAN_DEVICE_ROWS 128u /* tile_rows of a backend that cuts items by itself */

@@ -11,7 +11,7 @@
 #ifndef COPPICE_PLAN_SELECT_H
 #define COPPICE_PLAN_SELECT_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "plan.h"
 
 #include <stdbool.h>

@@ -23,7 +23,7 @@
 #ifndef COPPICE_KERNELS_PROGRAM_H
 #define COPPICE_KERNELS_PROGRAM_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/work.h"
 
 #define PROGRAM_OPS_MAX 16u /* of a kind of layer */

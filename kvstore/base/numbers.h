@@ -10,7 +10,7 @@
 #ifndef COPPICE_KVSTORE_NUMBERS_H
 #define COPPICE_KVSTORE_NUMBERS_H
 
-#include "kvstore/base/must_check.h"
+#include "proto/must_check.h"
 #include "kvstore/base/prefetch.h"
 
 #include <stdbool.h>

@@ -4,7 +4,7 @@
 #ifndef COPPICE_KVSTORE_TIER_HEAD_H
 #define COPPICE_KVSTORE_TIER_HEAD_H
 
-#include "kvstore/base/must_check.h"
+#include "proto/must_check.h"
 
 #include <stddef.h>
 #include <stdint.h>

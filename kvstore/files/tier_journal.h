@@ -16,7 +16,7 @@
 #ifndef COPPICE_KVSTORE_TIER_JOURNAL_H
 #define COPPICE_KVSTORE_TIER_JOURNAL_H
 
-#include "kvstore/base/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>

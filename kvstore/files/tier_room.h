@@ -12,7 +12,7 @@
 #ifndef COPPICE_KVSTORE_TIER_ROOM_H
 #define COPPICE_KVSTORE_TIER_ROOM_H
 
-#include "kvstore/base/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>

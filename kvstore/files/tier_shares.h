@@ -4,7 +4,7 @@
 #ifndef COPPICE_KVSTORE_TIER_SHARES_H
 #define COPPICE_KVSTORE_TIER_SHARES_H
 
-#include "kvstore/base/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdint.h>
 

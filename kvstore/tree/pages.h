@@ -25,7 +25,7 @@
 #ifndef COPPICE_KVSTORE_PAGES_H
 #define COPPICE_KVSTORE_PAGES_H
 
-#include "kvstore/base/must_check.h"
+#include "proto/must_check.h"
 #include "kvstore/store.h"
 
 #include <sys/queue.h>

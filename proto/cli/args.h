@@ -14,7 +14,7 @@
 #ifndef COPPICE_CLI_ARGS_H
 #define COPPICE_CLI_ARGS_H
 
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 
 #include <ctype.h>
 #include <getopt.h>

@@ -13,7 +13,7 @@
 #ifndef COPPICE_SAFETENSORS_HEADER_H
 #define COPPICE_SAFETENSORS_HEADER_H
 
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -9,7 +9,7 @@
 #define COPPICE_BENCH_H
 
 #include "proto/cli/args.h"
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 #include "proto/cli/status.h"
 #include "proto/clock.h"
 

@@ -5,7 +5,7 @@
 #ifndef COPPICE_BENCH_DECODE_MODEL_H
 #define COPPICE_BENCH_DECODE_MODEL_H
 
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 
 #include <limits.h>
 #include <stdbool.h>

@@ -6,7 +6,7 @@
 #define COPPICE_BENCH_DECODE_WEIGHTS_H
 
 #include "client/model/coppice_hf.h"
-#include "proto/cli/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdint.h>
 

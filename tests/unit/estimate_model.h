@@ -5,7 +5,7 @@
 #ifndef COPPICE_TESTS_ESTIMATE_MODEL_H
 #define COPPICE_TESTS_ESTIMATE_MODEL_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdint.h>
 

@@ -8,7 +8,7 @@
 #ifndef COPPICE_CLIENT_SIZED_H
 #define COPPICE_CLIENT_SIZED_H
 
-#include "must_check.h"
+#include "proto/must_check.h"
 
 #include <stddef.h>
 #include <stdint.h>

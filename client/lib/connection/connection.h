@@ -10,7 +10,7 @@
 #define COPPICE_CLIENT_CONNECTION_H
 
 #include "client/coppice.h"
-#include "client/lib/base/must_check.h"
+#include "proto/must_check.h"
 #include "client/lib/base/explain.h"
 #include "client/lib/base/list.h"
 #include "proto/abi.h"

@@ -3,7 +3,7 @@
 #define COPPICE_CLIENT_MODEL_H
 
 #include "client/coppice.h"
-#include "client/lib/base/must_check.h"
+#include "proto/must_check.h"
 
 /* Bytes of one token's row where rows follow each other. */
 struct model {

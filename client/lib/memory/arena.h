@@ -4,7 +4,7 @@
 #define COPPICE_CLIENT_ARENA_H
 
 #include "client/coppice.h"
-#include "client/lib/base/must_check.h"
+#include "proto/must_check.h"
 #include "device.h"
 
 struct coppice_arena {

@@ -8,7 +8,7 @@
 #ifndef COPPICE_CLIENT_DRIVER_H
 #define COPPICE_CLIENT_DRIVER_H
 
-#include "client/lib/base/must_check.h"
+#include "proto/must_check.h"
 
 #include <assert.h>
 #include <stddef.h>

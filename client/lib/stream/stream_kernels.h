@@ -11,7 +11,7 @@
 #ifndef COPPICE_CLIENT_STREAM_KERNELS_H
 #define COPPICE_CLIENT_STREAM_KERNELS_H
 
-#include "client/lib/base/must_check.h"
+#include "proto/must_check.h"
 #include "client/lib/memory/driver.h"
 
 struct stream_kernels {

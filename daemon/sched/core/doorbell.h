@@ -8,7 +8,7 @@
 #ifndef COPPICED_DOORBELL_H
 #define COPPICED_DOORBELL_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdint.h>
 

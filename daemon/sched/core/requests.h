@@ -8,7 +8,7 @@
 #ifndef COPPICED_REQUESTS_H
 #define COPPICED_REQUESTS_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "state.h"
 
 #include <pthread.h>

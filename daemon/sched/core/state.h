@@ -12,7 +12,7 @@
 #define COPPICED_STATE_H
 
 #include "daemon/backend/kv_split.h"
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 #include "daemon/config/config.h"
 #include "longer.h"
 #include "request.h"

@@ -9,7 +9,7 @@
 #ifndef COPPICED_TIERS_H
 #define COPPICED_TIERS_H
 
-#include "daemon/base/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>

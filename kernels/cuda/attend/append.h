@@ -5,7 +5,7 @@
 #ifndef COPPICE_CUDA_APPEND_H
 #define COPPICE_CUDA_APPEND_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/cuda/device/signals.h"
 
 /* What comes before attention: new tokens into pages, rows of Q that lie elsewhere or askew into

@@ -4,7 +4,7 @@
 #ifndef COPPICE_CUDA_ATTEND_H
 #define COPPICE_CUDA_ATTEND_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "clocks.h"
 #include "kernels/cuda/device/format.h"
 #include "kernels/cuda/device/launch.h"

@@ -13,7 +13,7 @@
 #ifndef COPPICE_CUDA_CHOSEN_H
 #define COPPICE_CUDA_CHOSEN_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/cuda/device/format.h"
 #include "kernels/cuda/device/launch.h"
 

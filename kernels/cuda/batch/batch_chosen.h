@@ -5,7 +5,7 @@
 #ifndef COPPICE_CUDA_BATCH_CHOSEN_H
 #define COPPICE_CUDA_BATCH_CHOSEN_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "batch_impl.h"
 #include "kernels/cuda/attend/chosen.h"
 

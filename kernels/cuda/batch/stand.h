@@ -15,7 +15,7 @@
 #ifndef COPPICE_CUDA_STAND_H
 #define COPPICE_CUDA_STAND_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/attend/layer.h"
 #include "kernels/cuda/device/launch.h"

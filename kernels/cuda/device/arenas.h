@@ -10,7 +10,7 @@
 
 #include "vmm.h"
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/backend.h"
 
 struct CUstream_st;

@@ -5,7 +5,7 @@
 #ifndef COPPICE_CUDA_BRING_H
 #define COPPICE_CUDA_BRING_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "format.h"
 #include "launch.h"
 

@@ -5,7 +5,7 @@
 
 #include "code.h"
 #include "kernels/backend.h"
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 struct card {
 	int device; /* index */

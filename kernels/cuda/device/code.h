@@ -7,7 +7,7 @@
 #ifndef COPPICE_CUDA_CODE_H
 #define COPPICE_CUDA_CODE_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kv_layout.h"
 
 #include <stdbool.h>

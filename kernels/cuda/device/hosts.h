@@ -3,7 +3,7 @@
 #ifndef COPPICE_CUDA_HOSTS_H
 #define COPPICE_CUDA_HOSTS_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -7,7 +7,7 @@
 #ifndef COPPICE_CUDA_LAUNCH_H
 #define COPPICE_CUDA_LAUNCH_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>

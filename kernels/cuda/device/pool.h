@@ -7,7 +7,7 @@
 
 #include "vmm.h"
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -11,7 +11,7 @@
 
 #include "format.h"
 #include "launch.h"
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <stddef.h>
 

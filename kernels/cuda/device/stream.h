@@ -2,7 +2,7 @@
 #ifndef COPPICE_CUDA_STREAM_H
 #define COPPICE_CUDA_STREAM_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdint.h>
 

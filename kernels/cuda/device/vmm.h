@@ -6,7 +6,7 @@
 #ifndef COPPICE_CUDA_VMM_H
 #define COPPICE_CUDA_VMM_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdint.h>
 

@@ -5,7 +5,7 @@
 #ifndef COPPICE_CUDA_MODULE_H
 #define COPPICE_CUDA_MODULE_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/attend/clocks.h"
 #include "kernels/cuda/device/code.h"

@@ -3,7 +3,7 @@
 #ifndef COPPICE_CUDA_NCCL_H
 #define COPPICE_CUDA_NCCL_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -22,7 +22,7 @@
 #ifndef COPPICE_CUDA_PEER_H
 #define COPPICE_CUDA_PEER_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/cuda/device/queue.h"
 #include "kernels/cuda/device/signals.h"
 

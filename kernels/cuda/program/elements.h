@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/device/format.h"
 #include "kernels/cuda/device/launch.h"
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/program/program.h"
 
 /* Weights that are no factor of a product. */

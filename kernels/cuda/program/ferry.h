@@ -5,7 +5,7 @@
 #ifndef COPPICE_CUDA_FERRY_H
 #define COPPICE_CUDA_FERRY_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <pthread.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 #define COPPICE_CUDA_LT_H
 
 #include "proto/arith.h"
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/work.h"
 
 struct CUstream_st;

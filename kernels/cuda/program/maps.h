@@ -2,7 +2,7 @@
 #ifndef COPPICE_CUDA_MAPS_H
 #define COPPICE_CUDA_MAPS_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <cuda.h>
 #include <stdbool.h>

@@ -6,7 +6,7 @@
 #define COPPICE_CUDA_RESULTS_H
 
 #include "kernels/cuda/device/launch.h"
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/program/program.h"
 
 #define RESULTS_CHUNK 4096u /* logits that a block looks through; a power of two */

@@ -7,7 +7,7 @@
 #include "ferry.h"
 
 #include "kernels/cuda/device/vmm.h"
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdint.h>
 

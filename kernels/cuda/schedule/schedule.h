@@ -11,7 +11,7 @@
 #ifndef COPPICE_CUDA_SCHEDULE_H
 #define COPPICE_CUDA_SCHEDULE_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/work.h"
 #include "costs.h"
 #include "kernels/cuda/device/code.h"

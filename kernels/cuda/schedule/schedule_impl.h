@@ -17,7 +17,7 @@
 #define COPPICE_CUDA_SCHEDULE_IMPL_H
 
 #include "kernels/cuda/device/row_map.h"
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "schedule.h"
 #include "proto/arith.h"
 

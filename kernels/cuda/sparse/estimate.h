@@ -16,7 +16,7 @@
 #ifndef COPPICE_CUDA_ESTIMATE_H
 #define COPPICE_CUDA_ESTIMATE_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/cuda/device/format.h"
 
 #include <stddef.h>

@@ -5,7 +5,7 @@
 #ifndef COPPICE_CUDA_SELECT_H
 #define COPPICE_CUDA_SELECT_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/cuda/device/format.h"
 
 /* Of a row of masses. */

@@ -6,7 +6,7 @@
 #ifndef COPPICE_CUDA_SUMMARY_H
 #define COPPICE_CUDA_SUMMARY_H
 
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 #include "kernels/cuda/device/format.h"
 
 /* Rows [first, end) of a KV block in the pool, which become the mean at 'kv_block'. */

@@ -13,7 +13,7 @@
 #define COPPICE_CUDA_TIER_H
 
 #include "tier_runs.h"
-#include "kernels/must_check.h"
+#include "proto/must_check.h"
 
 #include <stdbool.h>
 #include <stdint.h>
