@@ -29,7 +29,7 @@ __device__ inline uint4 load_any(uint64_t from, bool aligned)
 #endif
 
 #if __CUDA_ARCH__ >= 800
-/* A lane's chunks of K and V of a token: two lots of 32 chunks at most. */
+/* A lane's chunks of K and V of a token (kv_lane_chunks). */
 template <uint32_t N>
 __device__ inline void append_token(const struct device_inbound &a, const struct device_token &at,
 				    uint32_t head, char *kv_block)
@@ -124,7 +124,7 @@ __device__ inline void bring(const struct device_inbound &a, uint64_t warp)
 		char *kv_block =
 			a.pool + head * a.shape.head_bytes + (uint64_t)at.source * KV_SOURCE_BYTES;
 
-		if (a.shape.head_dim <= 128)
+		if (kv_lane_chunks(a.shape.head_dim) == 1)
 			append_token<1>(a, at, head, kv_block);
 		else
 			append_token<2>(a, at, head, kv_block);

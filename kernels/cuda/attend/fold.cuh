@@ -30,13 +30,6 @@ struct warp_tile {
 	uint32_t token[2]; /* of the lane's rows, lane / 4 and 8 more */
 };
 
-/* With 256 columns there are no registers left for Q, which stays in shared memory until the work
- * tile ends. */
-__host__ __device__ constexpr bool keeps_q(uint32_t dim)
-{
-	return dim <= 128;
-}
-
 template <typename T> struct warp_state {
 	float o[T::v / 8][4];
 	float max[2], sum[2]; /* of the lane's rows; sum of the lane's columns */

@@ -41,9 +41,9 @@ struct merge_place {
 template <uint32_t DIM>
 __device__ inline void merge_parts(const struct device_attend &a, const struct device_merge &m,
 				   const struct merge_place &p,
-				   struct merged<lane_columns(DIM)> &ret)
+				   struct merged<kv_lane_values(DIM)> &ret)
 {
-	constexpr uint32_t n = lane_columns(DIM);
+	constexpr uint32_t n = kv_lane_values(DIM);
 	uint32_t column = threadIdx.x % 32 * n;
 
 #pragma unroll 1
@@ -75,9 +75,9 @@ __device__ inline void merge_parts(const struct device_attend &a, const struct d
 /* q_head: from the row's first on. */
 template <typename DTYPE, uint32_t DIM>
 __device__ inline void merge_store(const struct device_row &row, uint32_t q_head,
-				   const struct merged<lane_columns(DIM)> &m)
+				   const struct merged<kv_lane_values(DIM)> &m)
 {
-	constexpr uint32_t n = lane_columns(DIM);
+	constexpr uint32_t n = kv_lane_values(DIM);
 	uint32_t lane = threadIdx.x % 32;
 	uint32_t *to = (uint32_t *)(row.o + ((uint64_t)q_head * DIM + lane * n) * 2);
 	float scale = merge_scale(&m.state);
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32)
 	uint32_t index = (warp >> a.merge_warps_log2) / n_heads;
 	struct merge_place place = {(warp >> a.merge_warps_log2) % n_heads, n_heads, warp % n_warps,
 				    n_warps};
-	struct merged<lane_columns(DIM)> mine = merged_nothing<lane_columns(DIM)>();
+	struct merged<kv_lane_values(DIM)> mine = merged_nothing<kv_lane_values(DIM)>();
 	struct device_merge m = {};
 	struct device_row row = {};
 

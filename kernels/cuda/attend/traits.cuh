@@ -63,6 +63,7 @@ struct kernel_traits {
 	static constexpr uint32_t kv_block_bytes = key_bytes + value_bytes;
 	static constexpr uint32_t kv_tile_bytes = DEVICE_KV_TILE_BLOCKS * kv_block_bytes;
 
+	/* Else it stays in shared memory until the work tile ends: no registers are left for it. */
 	static constexpr bool keeps_q = widest <= 128;
 	static constexpr bool takes_wide = kv_wide_tiles_fit(widest); /* on sm_90 */
 
@@ -81,13 +82,6 @@ struct kernel_traits {
 
 	static constexpr uint32_t slots = ring_slots(LARGE);
 };
-
-/* Columns of a row that a lane of a warp has: the last lanes have none where dims are no power of
- * two. */
-__host__ __device__ constexpr uint32_t lane_columns(uint32_t dim)
-{
-	return dim <= 64 ? 2 : dim <= 128 ? 4 : 8;
-}
 
 /* ---- from a model's shape ------------------------------------------------------------------- */
 

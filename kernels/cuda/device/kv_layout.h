@@ -101,6 +101,19 @@ KV_INLINE uint32_t kv_chunk_at(uint32_t dim, uint32_t i)
 	       (in_atom ^ kv_swizzle(dim, kv_row_at(dim, i)));
 }
 
+/* Values of a row that a lane of a warp has: the last lanes have none where dims are no power of
+ * two. */
+KV_INLINE uint32_t kv_lane_values(uint32_t dim)
+{
+	return dim <= 64 ? 2 : dim <= 128 ? 4 : 8;
+}
+
+/* Chunks of a token's K and V that a lane of a warp has. */
+KV_INLINE uint32_t kv_lane_chunks(uint32_t dim)
+{
+	return dim <= 128 ? 1 : 2;
+}
+
 /* ---- of a shape ----------------------------------------------------------------------------- */
 
 /* A token's K and V of one KV head. */

@@ -351,7 +351,7 @@ typedef void (*exchange_function)(struct device_exchange);
 static exchange_function find_kernel(uint32_t dim, bool bf16)
 {
 	return for_shape(dim, bf16, [](auto type, auto dim) -> exchange_function {
-		return exchange_kernel<typename decltype(type)::type, lane_columns(dim.value)>;
+		return exchange_kernel<typename decltype(type)::type, kv_lane_values(dim.value)>;
 	});
 }
 
