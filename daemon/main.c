@@ -178,7 +178,7 @@ static void raise_limit(void)
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= DESCRIPTORS)
 		return;
-	limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
+	limit.rlim_cur = min_u64(limit.rlim_max, DESCRIPTORS);
 	(void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 

@@ -42,7 +42,13 @@ ARITH_INLINE uint64_t ceil_div_u64(uint64_t n, uint64_t of)
 	return n / of + (n % of > 0);
 }
 
-/* The next multiple of `of`, a power of two. */
+/* The next multiple of `of`. */
+ARITH_INLINE uint64_t round_up(uint64_t n, uint64_t of)
+{
+	return ceil_div_u64(n, of) * of;
+}
+
+/* The same of a power of two. */
 ARITH_INLINE uint64_t align_to(uint64_t n, uint64_t of)
 {
 	return (n + of - 1) & ~(of - 1);

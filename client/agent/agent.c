@@ -6,6 +6,7 @@
  * was not asked to, this process does: it is only then that weights are mapped.
  */
 #include "agent.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -24,7 +25,7 @@ static int make_streams(struct agent *agent, struct fault *fault)
 		return fault_set(fault, -ENOMEM, "out of memory");
 	agent->n_streams = n;
 	agent->limits.n_parts = n;
-	agent->limits.n_rows = o->chunk > n ? o->chunk : n;
+	agent->limits.n_rows = max_u32(o->chunk, n);
 	for (uint32_t i = 0; i < n; i++) {
 		struct stream *s = &agent->streams[i];
 		int r = stream_init(s, o, i, agent->n_vocab, fault);

@@ -8,6 +8,7 @@
 #include "llama.h"
 #include "dtype.h"
 #include "kernels/rows/turn.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -29,7 +30,7 @@ static size_t kv_width(const struct llama_config *c)
 static size_t wide_width(const struct llama_config *c)
 {
 	size_t qkv = q_width(c) + 2 * kv_width(c), mlp = 2 * (size_t)c->intermediate;
-	return qkv > mlp ? qkv : mlp;
+	return max_u64(qkv, mlp);
 }
 
 uint64_t llama_kv_bytes_per_token(const struct llama *model, enum coppice_dtype dtype)

@@ -9,6 +9,7 @@
 
 #include "agent.h"
 #include "report.h"
+#include "proto/arith.h"
 #include "proto/clock.h"
 
 #include <errno.h>
@@ -54,7 +55,7 @@ static int prefill(struct agent *agent, uint32_t index, struct fault *fault)
 	uint32_t at = s->n_cached + s->n_waited;
 	while (r == 0 && at < s->n_prompt) {
 		const uint32_t left = s->n_prompt - at, chunk = agent->options->chunk;
-		const uint32_t n = left < chunk ? left : chunk;
+		const uint32_t n = min_u32(left, chunk);
 		const struct forward_part part = {&s->seq, s->prompt + at, at, n};
 		r = agent->forward->run(agent->forward, &part, 1, n == left, fault);
 		at += n;

@@ -6,6 +6,7 @@
  * so that a seed draws the same tokens from the same logits.
  */
 #include "sampler.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <math.h>
@@ -165,7 +166,7 @@ uint32_t sampler_n_top(const struct sampler_config *config, uint32_t most)
 		return 2;
 	if (config->top_k == 0 || config->top_k > most)
 		return 0;
-	return config->top_k < 2 ? 2 : config->top_k;
+	return max_u32(config->top_k, 2);
 }
 
 struct sampler_choice sampler_pick(struct sampler *sampler, const struct sampler_scores *scores)

@@ -8,6 +8,7 @@
 #include "top.h"
 
 #include "top_view.h"
+#include "proto/arith.h"
 #include "proto/clock.h"
 
 #include <errno.h>
@@ -182,7 +183,7 @@ int top_run(struct ctl *ctl)
 
 	if (r == 0)
 		r = top_look_read(ctl, &top.last);
-	wait_ns = top.interval_ns < FIRST_NS ? top.interval_ns : FIRST_NS;
+	wait_ns = min_u64(top.interval_ns, FIRST_NS);
 	for (uint64_t i = 0; r == 0 && top_wait(&top, wait_ns) == TOP_LOOK; i++) {
 		r = top_look(&top);
 		if (count > 0 && i + 1 >= count)

@@ -17,6 +17,7 @@
 #include "listing.h"
 #include "table.h"
 #include "tree_lines.h"
+#include "proto/arith.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -151,7 +152,7 @@ static bool collect_ids(const struct tree *t, const struct tree_line *line, uint
 
 	for (size_t i = line->first; all && i < line->first + line->n; i++) {
 		const Coppice__TreeNode *node = node_at(t, i);
-		size_t taken = node->n_head < SHOWN_IDS - n ? node->n_head : SHOWN_IDS - n;
+		size_t taken = min_u64(node->n_head, SHOWN_IDS - n);
 
 		memcpy(ids + n, node->head, taken * sizeof(*ids));
 		n += taken;

@@ -7,6 +7,7 @@
 #include "tree_lines.h"
 
 #include "text.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -108,7 +109,7 @@ static uint32_t max_depth(Coppice__TreeNode *const *nodes, size_t n)
 	uint32_t max = 0;
 
 	for (size_t i = 0; i < n; i++)
-		max = nodes[i]->depth > max ? nodes[i]->depth : max;
+		max = max_u32(nodes[i]->depth, max);
 	return max;
 }
 

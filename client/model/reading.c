@@ -5,6 +5,7 @@
  * holds, and no longer than VALUE_BYTES, of which a file could have millions.
  */
 #include "reading.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <string.h>
@@ -20,8 +21,8 @@ static int add_text(const char *bytes, size_t n, void *context)
 {
 	struct value_text *to = context;
 	const size_t room = sizeof(to->text) - 1 - to->n;
-	memcpy(to->text + to->n, bytes, n < room ? n : room);
-	to->n += n < room ? n : room;
+	memcpy(to->text + to->n, bytes, min_u64(n, room));
+	to->n += min_u64(n, room);
 	return n <= room ? 0 : -1;
 }
 

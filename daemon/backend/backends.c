@@ -11,6 +11,7 @@
 #include "daemon/base/units.h"
 #include "daemon/config/lists.h"
 #include "kernels/group/group.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <dlfcn.h>
@@ -99,8 +100,8 @@ static int room_find(const struct config *config, const struct backend_ops *ops,
 
 		if (r < 0)
 			return r;
-		least.all_bytes = memory.bytes < least.all_bytes ? memory.bytes : least.all_bytes;
-		least.share_bytes = share < least.share_bytes ? share : least.share_bytes;
+		least.all_bytes = min_u64(memory.bytes, least.all_bytes);
+		least.share_bytes = min_u64(share, least.share_bytes);
 	}
 	ret->all_bytes = least.all_bytes * (memory.common ? 1 : names.n);
 	ret->share_bytes = least.share_bytes * (memory.common ? 1 : names.n);

@@ -4,6 +4,7 @@
  */
 #include "ledger.h"
 
+#include "proto/arith.h"
 #include "proto/clock.h"
 
 #include <assert.h>
@@ -20,8 +21,8 @@ void ledger_init(struct ledger *ledger, uint64_t pool_bytes, uint64_t kept_bytes
 	uint64_t most = memory_bytes - memory_bytes / 100 * LEFT_PERCENT;
 	uint64_t both = pool_bytes + weights_bytes;
 
-	most = most < both ? most : both;
-	*ledger = (struct ledger){.max_bytes = most > pool_bytes ? most : pool_bytes,
+	most = min_u64(most, both);
+	*ledger = (struct ledger){.max_bytes = max_u64(most, pool_bytes),
 				  .pool_bytes = pool_bytes,
 				  .kept_bytes = kept_bytes};
 }
@@ -46,8 +47,8 @@ static struct taken taken_soon(const struct ledger *ledger)
 	struct taken t = {.kv = atomic_load(&ledger->of[LEDGER_KV])};
 
 	t.all = atomic_load(&ledger->all_bytes);
-	t.kv -= kv < t.kv ? kv : t.kv;
-	t.all -= kv + weights < t.all ? kv + weights : t.all;
+	t.kv -= min_u64(kv, t.kv);
+	t.all -= min_u64(kv + weights, t.all);
 	return t;
 }
 
@@ -58,7 +59,7 @@ static uint64_t kept_from(const struct ledger *ledger, enum ledger_use use, uint
 
 	if (use == LEDGER_KV)
 		return 0;
-	return left < ledger->kept_bytes ? left : ledger->kept_bytes;
+	return min_u64(left, ledger->kept_bytes);
 }
 
 /* Is there room for bytes beside so many? */

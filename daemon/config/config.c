@@ -3,6 +3,8 @@
  */
 #include "config.h"
 
+#include "proto/arith.h"
+
 #define MIB (UINT64_C(1) << 20)
 #define RESERVED_LEAST 2u /* extents, of a pool of twice as many: one for each of two more users */
 
@@ -62,7 +64,7 @@ static uint64_t tier_share(uint64_t key_bytes, uint64_t bytes, uint64_t kept_byt
 		share = extent_bytes;
 	if (key_bytes)
 		share = key_bytes;
-	return share < bytes ? share : bytes;
+	return min_u64(share, bytes);
 }
 
 /* As kvstore/tree/places.c keeps for the largest pages. */

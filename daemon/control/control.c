@@ -9,6 +9,7 @@
 #include "daemon/session/life.h"
 #include "daemon/session/reply.h"
 #include "verbs.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 
@@ -17,7 +18,7 @@
 static void *unpack_alloc(void *ctx, size_t bytes)
 {
 	struct unpack_arena *arena = ctx;
-	size_t room = (bytes + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
+	size_t room = align_to(bytes, alignof(max_align_t));
 	void *p = &arena->bytes[arena->used];
 
 	if (room < bytes || room > CONTROL_UNPACK_BYTES - arena->used)

@@ -14,6 +14,7 @@
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
 #include "verbs.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -80,7 +81,7 @@ static int evict_serve(struct sched *s, struct sched_request *rq)
 	/* A model that nobody has open goes with its last page, in an earlier turn. */
 	if (name && !call->more && !store_has_model(s->core.store, name))
 		return refuse(rq, -ENOENT, "model", "No model is called \"%s\".", name);
-	want = want < UINT32_MAX ? want : UINT32_MAX;
+	want = min_u64(want, UINT32_MAX);
 	call->n_gone = store_evict(s->core.store, name, (uint32_t)want, EVICT_NODES_A_TURN);
 	call->more = call->n_gone > 0 || s->tiers.busy || store_has_idle(s->core.store, name);
 	if (!call->more && call->pinned && store_unpin_oldest(s->core.store, name)) {

@@ -16,6 +16,7 @@
 #include "verbs.h"
 
 #include "kvstore/base/reserve.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -242,7 +243,7 @@ static void wait_ask(struct session *s, uint64_t id, const void *message)
 		return;
 	call = request->sched.room;
 	call->seq = m->seq;
-	call->for_ns = m->timeout_ns < WAIT_MAX_NS ? m->timeout_ns : WAIT_MAX_NS;
+	call->for_ns = min_u64(m->timeout_ns, WAIT_MAX_NS);
 	request_post(request);
 }
 

@@ -9,6 +9,7 @@
  * does it when none is noted.
  */
 #include "extents.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -89,5 +90,5 @@ uint32_t extents_left(void *ctx)
 	const struct sched *s = ctx;
 	uint64_t n = ledger_left(s->core.ledger) / s->core.config->extent_bytes + s->n_leaving;
 
-	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+	return (uint32_t)min_u64(n, UINT32_MAX);
 }

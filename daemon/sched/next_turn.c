@@ -11,6 +11,7 @@
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/seq/pace.h"
 #include "daemon/sched/token/pass_turns.h"
+#include "proto/arith.h"
 
 #define NEWCOMERS_PART 4u /* of the longest wait */
 
@@ -72,7 +73,7 @@ static uint64_t expected_until_ns(struct sched *s, const struct sched_lane *next
 		    !turn_is_before(&s->core, lane, next) || !counts(s, lane, next))
 			continue;
 		begin_wait(s, lane, latest_ns);
-		until_ns = latest_ns > until_ns ? latest_ns : until_ns;
+		until_ns = max_u64(latest_ns, until_ns);
 	}
 	return until_ns;
 }

@@ -8,6 +8,7 @@
  */
 #include "rest.h"
 
+#include "proto/arith.h"
 #include "proto/ring.h"
 
 #define SPIN_LOOK_NS UINT64_C(1000000) /* how often it is decided whether cores are free */
@@ -56,7 +57,7 @@ uint64_t rest_until_ns(const struct sched *s)
 	uint64_t first = UINT64_MAX;
 
 	for (size_t i = 0; i < sizeof(deadlines) / sizeof(*deadlines); i++)
-		first = deadlines[i] < first ? deadlines[i] : first;
+		first = min_u64(deadlines[i], first);
 	return first;
 }
 

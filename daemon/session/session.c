@@ -7,6 +7,7 @@
  * however many have come before. Something more is kept for root and the daemon's own user.
  */
 #include "session.h"
+#include "proto/arith.h"
 
 #define SPARE_CONNECTIONS 32u
 #define SPARE_DOMAIN_CONNECTIONS 8u
@@ -90,7 +91,7 @@ static bool fds_are_left(const struct session *session, const struct sessions_us
 
 	if (session->privileged)
 		return all->n_fds + n <= most;
-	most -= most < RESERVED_FDS ? most : RESERVED_FDS;
+	most -= min_u64(most, RESERVED_FDS);
 	return share_has(own->n_fds, all->n_fds, n, most);
 }
 

@@ -6,6 +6,7 @@
  */
 #include "shm.h"
 
+#include "proto/arith.h"
 #include "proto/channel.h"
 
 #include <errno.h>
@@ -115,8 +116,8 @@ bool shm_is_there(const struct shm *shm, size_t offset, size_t bytes)
 
 	offset -= offset % page;
 	for (size_t n; shm->coming && offset < end; offset += n * page) {
-		n = (end - offset + page - 1) / page;
-		n = n < sizeof(there) ? n : sizeof(there);
+		n = ceil_div_u64(end - offset, page);
+		n = min_u64(n, sizeof(there));
 		if (mincore((char *)shm->map + offset, n * page, there) < 0)
 			return false;
 		for (size_t i = 0; i < n; i++)

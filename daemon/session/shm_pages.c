@@ -9,6 +9,7 @@
 #include "shm_pages.h"
 
 #include "daemon/base/threads.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -35,7 +36,7 @@ static int fill(char *at, size_t bytes)
 /* Returns whether that was all. */
 static bool piece_do(struct shm_chore *chore)
 {
-	size_t left = chore->bytes - chore->at, bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
+	size_t left = chore->bytes - chore->at, bytes = min_u64(left, PIECE_BYTES);
 	char *at = chore->map + chore->at;
 
 	if (chore->kind == SHM_DROP)

@@ -14,6 +14,7 @@
 #include "daemon/base/threads.h"
 #include "daemon/base/units.h"
 
+#include "proto/arith.h"
 #include "proto/clock.h"
 #include "proto/cleanup.h"
 
@@ -238,7 +239,7 @@ static int take_header(struct load *l, const uint8_t *slot, uint64_t bytes)
 	int r = 0;
 
 	if (part->have == 0) {
-		memcpy(first, slot, bytes < sizeof(first) ? bytes : sizeof(first));
+		memcpy(first, slot, min_u64(bytes, sizeof(first)));
 		r = begin_header(l, part, first, bytes);
 	}
 	if (r == 0 && bytes > part->wanted - part->have)
@@ -395,7 +396,7 @@ static int take_data(struct load *l, const uint8_t *from, uint64_t bytes)
 
 	while (bytes > 0 && r == 0) {
 		const struct safetensors_tensor *t = &part->header.tensors[part->tensor];
-		uint64_t left = t->end - part->at, n = left < bytes ? left : bytes;
+		uint64_t left = t->end - part->at, n = min_u64(left, bytes);
 
 		if (n > 0)
 			r = take_bytes(l, part, from, n);

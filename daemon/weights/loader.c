@@ -9,6 +9,7 @@
 #include "aside.h"
 #include "wire.h"
 
+#include "proto/arith.h"
 #include "proto/clock.h"
 
 #include <endian.h>
@@ -219,7 +220,7 @@ static int bring(struct loader *l, uint32_t file, uint64_t begin, uint64_t end)
 	while (begin < end) {
 		uint32_t slot = turn++ % LOADER_SLOTS;
 		uint64_t left = end - begin;
-		uint64_t bytes = left < LOADER_SLOT_BYTES ? left : LOADER_SLOT_BYTES;
+		uint64_t bytes = min_u64(left, LOADER_SLOT_BYTES);
 		const struct loader_message piece = {.kind = LOADER_PIECE,
 						     .file = file,
 						     .slot = slot,

@@ -82,7 +82,7 @@ static uint32_t n_parts_of(const struct work_list *list, uint32_t row)
 
 static uint32_t units_of_item(const struct work_item *item, uint32_t tokens)
 {
-	return (item->row_end - item->row_begin + tokens - 1) / tokens;
+	return ceil_div(item->row_end - item->row_begin, tokens);
 }
 
 static bool merges_any(const struct work_list *list)
@@ -123,8 +123,8 @@ static void unit_weigh(const struct work_list *list, struct attend_unit *unit)
 
 	for (uint32_t i = 0; i < item->n_tiles; i++) {
 		const struct work_tile *tile = &list->tiles[item->tile + i];
-		uint32_t lo = tile->row_begin > unit->begin ? tile->row_begin : unit->begin;
-		uint32_t hi = tile->row_end < unit->end ? tile->row_end : unit->end;
+		uint32_t lo = max_u32(tile->row_begin, unit->begin);
+		uint32_t hi = min_u32(tile->row_end, unit->end);
 		uint64_t keys = 0;
 
 		if (lo >= hi)
@@ -313,7 +313,7 @@ static void choose_heads(struct attend *a, const struct backend_job *job)
 	a->unit_heads = min_u32(FOLD_ROWS / fold_stride(group, most * group), n_heads);
 	while (a->unit_heads > 1 && (uint64_t)a->n_units * (n_heads / a->unit_heads) < enough)
 		a->unit_heads--;
-	a->unit_splits = (n_heads + a->unit_heads - 1) / a->unit_heads;
+	a->unit_splits = ceil_div(n_heads, a->unit_heads);
 }
 
 /* Unit: one row that has no partial or several, one KV head. */

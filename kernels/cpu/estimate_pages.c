@@ -40,7 +40,7 @@ struct head {
 
 static void *lines(size_t n, size_t bytes)
 {
-	return aligned_alloc(64, (n * bytes + 63) / 64 * 64);
+	return aligned_alloc(64, align_to(n * bytes, 64));
 }
 
 static int head_init(struct head *h, const struct run *run)
@@ -180,7 +180,7 @@ static void sum_row(const struct run *run, uint32_t row, struct head *h)
 	float *scores = h->scores + (size_t)row * run->columns_room, max;
 	double *mass = h->mass + (size_t)(row % run->n_rows / block) * run->n_k_blocks, sum = 0;
 
-	n = n < run->n_columns ? n : run->n_columns;
+	n = min_u32(n, run->n_columns);
 	max = largest(scores, n);
 	for (uint32_t i = 0; i < run->columns_room; i++)
 		scores[i] = i < n ? scores[i] - max : -INFINITY;

@@ -4,6 +4,7 @@
  */
 #include "summary.h"
 #include "kernels/slices.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ void summary_free(struct backend_summary *s)
 
 static int reserve(struct backend_summary *s, uint64_t n_tokens)
 {
-	uint64_t n = (n_tokens + BACKEND_SUMMARY_TOKENS - 1) / BACKEND_SUMMARY_TOKENS;
+	uint64_t n = ceil_div_u64(n_tokens, BACKEND_SUMMARY_TOKENS);
 	size_t mean_bytes = (size_t)s->shape.n_layers * s->shape.n_kv_heads * s->shape.head_dim *
 			    work_dtype_bytes(s->shape.dtype);
 	char *means;

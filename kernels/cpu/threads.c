@@ -8,6 +8,7 @@
  */
 #include "threads.h"
 
+#include "proto/arith.h"
 #include "proto/clock.h"
 #include "kernels/thread.h"
 
@@ -304,7 +305,7 @@ static uint32_t run_all(struct threads *t)
 	take_units(t, 0);
 	close_job(t);
 	next = atomic_load_explicit(&t->next, memory_order_relaxed);
-	return next < job->n_units ? next : job->n_units;
+	return min_u32(next, job->n_units);
 }
 
 /* Runs t->job, which its caller has made there. */

@@ -8,6 +8,7 @@
  */
 #include "batch.h"
 
+#include "proto/arith.h"
 #include "proto/clock.h"
 #include "kernels/cpu/attend.h"
 
@@ -336,7 +337,7 @@ static int prepare_parts(struct backend *b, struct device *d, const struct backe
 				       : 0;
 
 		all += bytes;
-		most = bytes > most ? bytes : most;
+		most = max_u64(bytes, most);
 	}
 	return reserve_parts(b, d, all) != 0 || reserve_folded(d, most) != 0 ? -ENOMEM : 0;
 }
@@ -487,7 +488,7 @@ void batch_look(struct backend *b)
 			device_fail(d, d->result, "it failed: %s", reason(b, d, d->result));
 		d->own_fault = d->result != 0;
 		slowest = done < least ? i : slowest;
-		least = done < least ? done : least;
+		least = min_u64(done, least);
 	}
 	if (least > b->done_id)
 		b->progress_ns = clock_now_ns();

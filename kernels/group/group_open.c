@@ -13,6 +13,7 @@
 #include "exchange_memory.h"
 #include "group.h"
 #include "kernels/pool_config.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -148,8 +149,7 @@ static int open_meeting(struct backend *b, const uint8_t *id, char *error, size_
 
 	for (uint32_t i = 0; i < b->n_devices; i++)
 		members[i] = b->devices[i].backend;
-	r = b->ops->meet(&meeting, b->notice, error,
-			 error_bytes < sizeof(b->notice) ? error_bytes : sizeof(b->notice));
+	r = b->ops->meet(&meeting, b->notice, error, min_u64(error_bytes, sizeof(b->notice)));
 	b->meets = true;
 	b->apart = r == 1;
 	return r < 0 ? r : 0;

@@ -8,6 +8,7 @@
 #include "ranks.h"
 
 #include "exchange_socket.h"
+#include "proto/arith.h"
 #include "proto/clock.h"
 
 #include <errno.h>
@@ -287,7 +288,7 @@ static uint64_t hello_deadline(const struct joining *j)
 {
 	uint64_t limit = clock_now_ms() + HELLO_MS;
 
-	return limit < j->deadline_ms ? limit : j->deadline_ms;
+	return min_u64(limit, j->deadline_ms);
 }
 
 /* Has who called first, of that rank, hung up? It may have been started anew. */

@@ -7,6 +7,7 @@
  *      device 1   query: [page 0], K and V from its first row on
  */
 #include "share.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -82,7 +83,7 @@ static int grow_cuts(struct share *s, uint32_t n)
 
 int share_begin(struct share *s, uint32_t n_jobs)
 {
-	uint32_t n_cuts = n_jobs < CUTS_MIN ? CUTS_MIN : n_jobs;
+	uint32_t n_cuts = max_u32(n_jobs, CUTS_MIN);
 
 	s->n_batches++;
 	s->n_jobs = 0;

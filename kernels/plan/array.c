@@ -3,6 +3,7 @@
  * about one size, and asks for nothing once it has seen the largest. What is there stays.
  */
 #include "array.h"
+#include "proto/arith.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 
 void *array_grow(struct array *array, size_t n, size_t size)
 {
-	size_t bytes = array->bytes < ARRAY_MIN_BYTES ? ARRAY_MIN_BYTES : array->bytes;
+	size_t bytes = max_u64(array->bytes, ARRAY_MIN_BYTES);
 	size_t want;
 	void *data;
 

@@ -4,6 +4,7 @@
  * something of it. Memory that runs out is remembered, and said once, by build_finish.
  */
 #include "build.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -301,7 +302,7 @@ void build_tokens(struct build *build, uint32_t node, uint32_t from, uint32_t to
 	while (reader.pos < to) {
 		uint32_t room = WORK_TILE_TOKENS - build->n_keys;
 
-		build_reader_take(&reader, room < to - reader.pos ? room : to - reader.pos, &piece);
+		build_reader_take(&reader, min_u32(room, to - reader.pos), &piece);
 		while (rows.begin < rows.end && row[rows.begin].pos < piece.pos)
 			rows.begin++;
 		piece.key = build->tiles_by_pos ? piece.pos % WORK_TILE_TOKENS : build->n_keys;
@@ -339,7 +340,7 @@ static void fill_merges(struct work_list *list, const struct build_seen *seen, u
 
 static uint32_t tokens_alone(const struct order_span *span)
 {
-	uint32_t begin = span->low > span->start ? span->low : span->start;
+	uint32_t begin = max_u32(span->low, span->start);
 
 	return span->end > begin ? span->end - begin : 0;
 }

@@ -3,6 +3,7 @@
  * lets the row see and those that the list makes it fold, in a table of all rows of all pages.
  */
 #include "plan.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -213,8 +214,8 @@ static int check_tile(struct check *check, uint32_t t)
 		if (piece->row_begin >= piece->row_end || piece->row_end > list->n_rows)
 			return fail(check, "piece %u has bad rows", p);
 		key = piece->key + piece->count;
-		begin = piece->row_begin < begin ? piece->row_begin : begin;
-		end = piece->row_end > end ? piece->row_end : end;
+		begin = min_u32(piece->row_begin, begin);
+		end = max_u32(piece->row_end, end);
 	}
 	if (begin != tile->row_begin || end != tile->row_end)
 		return fail(check, "rows of tile %u are not the union of its pieces'", t);
@@ -225,7 +226,7 @@ static int check_mask(struct check *check, const struct work_item *item)
 {
 	const struct work_list *list = check->list;
 	uint32_t n_rows = item->row_end - item->row_begin;
-	uint64_t word = item->mask, n_words = (n_rows + 63) / 64;
+	uint64_t word = item->mask, n_words = ceil_div(n_rows, 64);
 
 	for (uint32_t t = item->tile; t < item->tile + item->n_tiles; t++) {
 		const struct work_tile *tile = &list->tiles[t];
@@ -318,7 +319,7 @@ static uint64_t tokens_alone(const struct work_tree *tree, const struct work_que
 	for (; i != WORK_NONE; i = tree->nodes[i].parent)
 		start = tree->nodes[i].pos;
 	for (i = 0; query->lows && i < query->n_rows; i++)
-		low = query->lows[i] < low ? query->lows[i] : low;
+		low = min_u32(query->lows[i], low);
 	if (query->lows && low > start)
 		start = low;
 	return end > start ? end - start : 0;

@@ -4,6 +4,7 @@
  * no kernel reads the masks. See deft.h.
  */
 #include "deft.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <string.h>
@@ -14,7 +15,7 @@ static void plan_node(struct build *build, uint32_t node, uint32_t chunk_tokens)
 	uint32_t pos = build->tree->nodes[node].pos, left = build_seen_tokens(build, node);
 
 	while (left) {
-		uint32_t n = left < chunk_tokens ? left : chunk_tokens;
+		uint32_t n = min_u32(left, chunk_tokens);
 
 		build_item(build);
 		build_tokens(build, node, pos, pos + n,
@@ -41,7 +42,7 @@ static int write_masks(struct build *build)
 	struct work_list *list = build->list;
 	struct work_item *item = &list->items[list->n_items - 1];
 	const struct work_tile *tile = &list->tiles[item->tile];
-	uint32_t n_words = (item->row_end - item->row_begin + 63) / 64;
+	uint32_t n_words = ceil_div(item->row_end - item->row_begin, 64);
 	uint32_t n_pieces = list->n_pieces - tile->piece;
 	size_t n_masks = list->n_masks + (size_t)n_words * n_pieces;
 	struct array *memory = &build->scratch->memory[PLAN_MASKS];
@@ -82,7 +83,7 @@ static int plan_flatten(struct build *build)
 		return r;
 	for (uint32_t i = 0; i < n; i++)
 		n_tokens += build_seen_tokens(build, ranked[i].node);
-	n_chunks = (n_tokens + chunk - 1) / chunk;
+	n_chunks = ceil_div_u64(n_tokens, chunk);
 	for (uint32_t i = 0; i < n && !r; i++) {
 		const struct order_node *at = &build->order->nodes[ranked[i].node];
 		uint32_t pos = build->tree->nodes[ranked[i].node].pos;
@@ -92,9 +93,9 @@ static int plan_flatten(struct build *build)
 
 			if (!room) {
 				build_item(build);
-				room = (uint32_t)((n_tokens + n_chunks - 1) / n_chunks);
+				room = (uint32_t)ceil_div_u64(n_tokens, n_chunks);
 			}
-			take = take < room ? take : room;
+			take = min_u32(take, room);
 			build_tokens(build, ranked[i].node, pos, pos + take,
 				     (struct order_rows){at->row_begin, at->row_end});
 			pos += take;

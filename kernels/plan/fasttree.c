@@ -4,6 +4,7 @@
  * where it comes from.
  */
 #include "fasttree.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 
@@ -96,8 +97,8 @@ static void count_items(const struct build *build, const struct choice *choice,
 		enum phase phase = phase_of(&choice->tiles, groups[i].n_rows);
 		uint32_t rows = choice->tiles.rows[phase], tokens = choice->chunk_tokens[phase];
 
-		n_items[phase] += (groups[i].n_rows + (uint64_t)rows - 1) / rows *
-				  ((groups[i].n_tokens + (uint64_t)tokens - 1) / tokens);
+		n_items[phase] += ceil_div_u64(groups[i].n_rows, rows) *
+				  ceil_div_u64(groups[i].n_tokens, tokens);
 	}
 }
 
@@ -170,11 +171,11 @@ static void plan_context(struct build *build, const bool *taken, uint32_t node, 
 			 struct order_rows span, struct order_rows rows)
 {
 	const struct work_node *at = &build->tree->nodes[node];
-	uint32_t from = span.begin > at->pos ? span.begin : at->pos;
+	uint32_t from = max_u32(span.begin, at->pos);
 
 	if (taken[node] && span.begin < at->pos)
 		plan_context(build, taken, at->parent, at->pos, span, rows);
-	build_tokens(build, node, from, span.end < end ? span.end : end, rows);
+	build_tokens(build, node, from, min_u32(span.end, end), rows);
 }
 
 /* All of a node's group: rows in tiles, its context [from, to) in chunks. */

@@ -4,6 +4,7 @@
  * tree's shape again.
  */
 #include "order.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <string.h>
@@ -106,7 +107,7 @@ static uint32_t lowest_of(const struct work_query *query)
 	uint32_t low = query->lows ? UINT32_MAX : 0;
 
 	for (uint32_t i = 0; query->lows && i < query->n_rows; i++)
-		low = query->lows[i] < low ? query->lows[i] : low;
+		low = min_u32(query->lows[i], low);
 	return low;
 }
 

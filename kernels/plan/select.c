@@ -6,6 +6,7 @@
 #include "select.h"
 
 #include "build.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -128,7 +129,7 @@ static uint32_t keep_above(const struct field *f, uint32_t line, struct heavy *r
 	for (uint32_t i = f->begin, end; i < f->end; i = end) {
 		uint64_t word = 0;
 
-		end = (i / 64 + 1) * 64 < f->end ? (i / 64 + 1) * 64 : f->end;
+		end = min_u32((i / 64 + 1) * 64, f->end);
 		for (uint32_t j = i; j < end; j++) {
 			uint32_t bucket = bucket_of(f, j);
 
@@ -173,7 +174,7 @@ int select_blocks(const struct select_config *config, const double *mass, uint32
 	if (!order)
 		return -ENOMEM;
 	memset(ret_kept, 0, select_n_words(n) * sizeof(*ret_kept));
-	f.begin = config->sink_blocks < n ? config->sink_blocks : n;
+	f.begin = min_u32(config->sink_blocks, n);
 	f.end = config->recent_blocks < n - f.begin ? n - config->recent_blocks : f.begin;
 	for (uint32_t i = 0; i < n; i++) {
 		result.total_mass += mass[i];
@@ -192,8 +193,7 @@ int select_blocks(const struct select_config *config, const double *mass, uint32
 struct select_range select_range_at(const struct select_chunk *chunk, uint32_t index)
 {
 	uint32_t begin = chunk->skip + index * chunk->block_tokens;
-	uint32_t n =
-		chunk->n - begin < chunk->block_tokens ? chunk->n - begin : chunk->block_tokens;
+	uint32_t n = min_u32(chunk->n - begin, chunk->block_tokens);
 
 	return (struct select_range){index ? begin : 0, begin + n};
 }
@@ -268,7 +268,7 @@ static void add_tile(struct select *s, uint32_t from, uint32_t to, struct order_
 			s->node++;
 			continue;
 		}
-		build_tokens(&s->build, order->path[s->node], from, end < to ? end : to, rows);
+		build_tokens(&s->build, order->path[s->node], from, min_u32(end, to), rows);
 		from = end;
 	}
 	build_tile_end(&s->build);

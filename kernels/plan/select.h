@@ -11,6 +11,7 @@
 #ifndef COPPICE_PLAN_SELECT_H
 #define COPPICE_PLAN_SELECT_H
 
+#include "proto/arith.h"
 #include "proto/must_check.h"
 #include "plan.h"
 
@@ -18,7 +19,7 @@
 
 static inline uint32_t select_n_words(uint32_t n_blocks)
 {
-	return n_blocks / 64 + (n_blocks % 64 > 0);
+	return ceil_div(n_blocks, 64);
 }
 
 static inline bool select_has(const uint64_t *kept, uint32_t block)
@@ -80,7 +81,7 @@ static inline uint32_t select_n_ranges(const struct select_chunk *chunk)
 {
 	uint32_t n = chunk->n - chunk->skip;
 
-	return n / chunk->block_tokens + (n % chunk->block_tokens > 0);
+	return ceil_div(n, chunk->block_tokens);
 }
 
 /* Of a chunk that has more queries than it skips. */

@@ -5,6 +5,7 @@
  * the next to be had: its lines are the warm ones.
  */
 #include "blocks.h"
+#include "proto/arith.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static void class_grow(struct blocks *b, unsigned class)
 		return;
 	chunk->next = b->chunks;
 	b->chunks = chunk;
-	size_t begin = sizeof(*chunk) > bytes ? sizeof(*chunk) : bytes;
+	size_t begin = max_u64(sizeof(*chunk), bytes);
 	for (size_t at = CHUNK_BYTES - bytes; at >= begin; at -= bytes)
 		block_push(b, class, (char *)chunk + at);
 }

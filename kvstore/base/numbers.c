@@ -5,6 +5,7 @@
  * bit of each level leads to the lowest free number.
  */
 #include "numbers.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -41,7 +42,7 @@ int numbers_reserve(struct numbers *n, uint32_t capacity)
 	int r = 0;
 
 	for (uint32_t level = 0; level < NUMBERS_LEVELS && !r; level++) {
-		n_words = n_words / 64 + (n_words % 64 > 0);
+		n_words = ceil_div(n_words, 64);
 		r = level_reserve(n, level, n_words);
 	}
 	return r;

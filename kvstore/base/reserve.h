@@ -8,6 +8,8 @@
 #ifndef COPPICE_KVSTORE_RESERVE_H
 #define COPPICE_KVSTORE_RESERVE_H
 
+#include "proto/arith.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -25,7 +27,7 @@ static inline uint64_t reserve_room(uint64_t reserved, uint64_t own, uint64_t le
 	uint64_t shared = left > own ? (left - own) / 2 : 0;
 	uint64_t first = left > reserved ? left - reserved : 0;
 
-	return first > shared ? first : shared;
+	return max_u64(first, shared);
 }
 
 /* The same of what there is little of: may somebody who has n_own take one more? The last of n_most
@@ -33,7 +35,7 @@ static inline uint64_t reserve_room(uint64_t reserved, uint64_t own, uint64_t le
 static inline bool reserve_has_one(uint64_t n_most, uint64_t n_domain_most, uint64_t n_own,
 				   uint64_t n_left)
 {
-	uint64_t n_reserved = n_domain_most < n_most ? 1 + (n_most - 1) / RESERVE_PART : 0;
+	uint64_t n_reserved = n_domain_most < n_most ? ceil_div_u64(n_most, RESERVE_PART) : 0;
 
 	return n_left > n_reserved || n_left > n_own;
 }

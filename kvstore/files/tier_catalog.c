@@ -8,6 +8,7 @@
  * again once no image has it.
  */
 #include "tier_catalog.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -35,7 +36,7 @@ static uint32_t image_bytes(const struct tier_image *image)
 /* Of a model's page; 0: too large for a chunk. */
 static uint32_t units_of(const struct tier_catalog *c, uint64_t page_bytes)
 {
-	uint64_t n = page_bytes / c->unit_bytes + (page_bytes % c->unit_bytes > 0);
+	uint64_t n = ceil_div_u64(page_bytes, c->unit_bytes);
 
 	return n <= c->room.chunk_units ? (uint32_t)n : 0;
 }

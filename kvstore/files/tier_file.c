@@ -11,6 +11,7 @@
  */
 #include "tier_file.h"
 
+#include "proto/arith.h"
 #include "proto/cleanup.h"
 
 #include <assert.h>
@@ -79,11 +80,6 @@ __attribute__((format(printf, 5, 6))) static int fail(int r, const char *path, c
 	va_end(args);
 	snprintf(error, error_bytes, "tier file %s: %s", path, why);
 	return r;
-}
-
-static uint64_t round_up(uint64_t n, uint64_t to)
-{
-	return (n + to - 1) / to * to;
 }
 
 static int open_errno(int r, const char *path, char *error, size_t error_bytes)
@@ -311,7 +307,7 @@ struct tier_catalog *tier_file_catalog(struct tier_file *f)
 
 int tier_file_register(struct tier_file *f, void *base, size_t bytes)
 {
-	size_t n = (bytes + BUFFER_BYTES - 1) / BUFFER_BYTES;
+	size_t n = ceil_div_u64(bytes, BUFFER_BYTES);
 	struct iovec *buffers = calloc(n, sizeof(*buffers));
 
 	if (!buffers)
@@ -319,7 +315,7 @@ int tier_file_register(struct tier_file *f, void *base, size_t bytes)
 	for (size_t i = 0; i < n; i++) {
 		size_t at = i * BUFFER_BYTES;
 		buffers[i].iov_base = (char *)base + at;
-		buffers[i].iov_len = bytes - at < BUFFER_BYTES ? bytes - at : BUFFER_BYTES;
+		buffers[i].iov_len = min_u64(bytes - at, BUFFER_BYTES);
 	}
 	int r = io_uring_register_buffers(&f->ring, buffers, (unsigned)n);
 	free(buffers);

@@ -8,6 +8,8 @@
 
 #include "tier_journal.h"
 
+#include "proto/arith.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,11 +25,6 @@ static const char magic[8] = "coptier";
 static uint64_t head_check(const struct tier_head *head)
 {
 	return XXH3_64bits(head, offsetof(struct tier_head, check));
-}
-
-static uint64_t round_up(uint64_t n, uint64_t to)
-{
-	return (n + to - 1) / to * to;
 }
 
 static struct tier_head layout(uint64_t n_units, uint32_t unit_bytes, uint32_t chunk_units)

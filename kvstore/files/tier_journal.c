@@ -8,6 +8,7 @@
  */
 #include "tier_journal.h"
 
+#include "proto/arith.h"
 #include "proto/cleanup.h"
 
 #include <errno.h>
@@ -54,14 +55,9 @@ static uint64_t head_check(const struct area_head *head)
 	return XXH3_64bits(head, offsetof(struct area_head, check));
 }
 
-static uint64_t padded(uint32_t bytes)
-{
-	return ((uint64_t)bytes + 7) & ~(uint64_t)7;
-}
-
 uint64_t tier_journal_record_bytes(uint32_t body_bytes)
 {
-	return sizeof(struct record_head) + padded(body_bytes);
+	return sizeof(struct record_head) + align_to(body_bytes, 8);
 }
 
 static int write_all(int fd, const void *from, uint64_t bytes, uint64_t at)
@@ -191,7 +187,7 @@ static void record_make(char *to, uint32_t type, const void *body, uint32_t byte
 	head.check = record_check(&head, body, seed);
 	memcpy(to, &head, sizeof(head));
 	memcpy(to + sizeof(head), body, bytes);
-	memset(to + sizeof(head) + bytes, 0, padded(bytes) - bytes);
+	memset(to + sizeof(head) + bytes, 0, align_to(bytes, 8) - bytes);
 }
 
 int tier_journal_append(struct tier_journal *j, uint32_t type, const void *body, uint32_t bytes)

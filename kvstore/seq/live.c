@@ -5,6 +5,7 @@
  * two halves for that reason: join_prepare finds how much the tree has by now and makes room for
  * the rest, join_commit does it.
  */
+#include "proto/arith.h"
 #include "proto/cleanup.h"
 #include "live_rows.h"
 #include "position.h"
@@ -89,7 +90,7 @@ static void live_fill(struct store_seq *q, uint32_t row, uint32_t n)
 
 	for (uint32_t i = 0; i < q->n_slots; i++) {
 		uint32_t room = m->lent.page_tokens - row;
-		uint32_t count = n < room ? n : room;
+		uint32_t count = min_u32(n, room);
 		q->slots[i] = pages_fill(&m->store->pages, &m->lent, q->slots[i].page, count);
 		n -= count;
 		row = 0;
@@ -109,7 +110,7 @@ static void take_devices(struct store_seq *q, const struct take *t, struct strip
 	uint32_t page_tokens = model_of(q)->lent.page_tokens, row = t->row, n = t->n;
 
 	for (uint32_t i = 0; i < t->n_slots; i++) {
-		uint32_t room = page_tokens - row, count = n < room ? n : room;
+		uint32_t room = page_tokens - row, count = min_u32(n, room);
 		if (i > 0 || !t->goes_on)
 			q->slots[i].page = stripe_choose(stripe, room, count);
 		else
@@ -215,7 +216,7 @@ uint32_t store_seq_foresee(const struct store_seq *q, uint32_t n, struct store_f
 	if (!page_goes_on(q, page, row))
 		page = pages_look_on(&m->store->pages, &h->pages, foresight);
 	for (; n > 0 && page != PAGES_NONE; row = 0) {
-		uint32_t room = m->lent.page_tokens - row, count = n < room ? n : room;
+		uint32_t room = m->lent.page_tokens - row, count = min_u32(n, room);
 
 		ret[n_slots++] = (struct store_slice){page, (uint16_t)row, (uint16_t)count};
 		n -= count;

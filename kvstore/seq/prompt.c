@@ -15,6 +15,7 @@
 #include "kvstore/base/reserve.h"
 #include "kvstore/tree/domain.h"
 #include "kvstore/tree/node.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -143,7 +144,7 @@ void prompt_drop(struct store_seq *q)
 
 bool prompt_agrees(const struct store_seq *q, uint32_t n_path, const uint32_t *ids, uint32_t n)
 {
-	uint32_t n_left = q->n_prompt - n_path, n_same = n < n_left ? n : n_left;
+	uint32_t n_left = q->n_prompt - n_path, n_same = min_u32(n, n_left);
 
 	return !memcmp(prompt_at(q, n_path), ids, n_same * sizeof(*ids));
 }

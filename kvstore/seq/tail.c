@@ -8,6 +8,7 @@
 #include "tail.h"
 #include "live_rows.h"
 #include "position.h"
+#include "proto/arith.h"
 #include "proto/cleanup.h"
 #include "kvstore/tiers/dirty.h"
 #include "kvstore/tiers/forget.h"
@@ -56,7 +57,7 @@ int tail_reserve(struct store_seq *q, uint32_t n)
 	uint32_t n_slots = q->n_slots;
 
 	if (t->n + n > t->ids_capacity) {
-		uint32_t capacity = 2 * t->ids_capacity > t->n + n ? 2 * t->ids_capacity : t->n + n;
+		uint32_t capacity = max_u32(2 * t->ids_capacity, t->n + n);
 		uint32_t *ids = realloc(t->ids, capacity * sizeof(*ids));
 		if (!ids)
 			return -ENOMEM;
@@ -64,9 +65,7 @@ int tail_reserve(struct store_seq *q, uint32_t n)
 		t->ids_capacity = capacity;
 	}
 	if (t->n_slots + n_slots > t->slots_capacity) {
-		uint32_t capacity = 2 * t->slots_capacity > t->n_slots + n_slots
-					    ? 2 * t->slots_capacity
-					    : t->n_slots + n_slots;
+		uint32_t capacity = max_u32(2 * t->slots_capacity, t->n_slots + n_slots);
 		struct store_slice *slots = realloc(t->slots, capacity * sizeof(*slots));
 		if (!slots)
 			return -ENOMEM;
@@ -116,7 +115,7 @@ void tail_cut(struct store_seq *q, uint32_t n)
 
 	while (t->n > n) {
 		struct store_slice *last = &t->slots[t->n_slots - 1];
-		uint32_t n_gone = t->n - n < last->count ? t->n - n : last->count;
+		uint32_t n_gone = min_u32(t->n - n, last->count);
 		struct store_slice gone = {last->page,
 					   (uint16_t)(last->first + last->count - n_gone),
 					   (uint16_t)n_gone};

@@ -10,6 +10,7 @@
 #include "kvstore/tree/namespace.h"
 #include "kvstore/tiers/tiers.h"
 #include "kvstore/tree/pin.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -96,7 +97,7 @@ uint64_t store_tick(struct store *s, uint64_t now_ns)
 		return now_ns;
 	uint64_t claim_ns = claim_next_ns(s);
 	uint64_t pin_ns = pin_next_ns(s);
-	return claim_ns < pin_ns ? claim_ns : pin_ns;
+	return min_u64(claim_ns, pin_ns);
 }
 
 uint64_t store_epoch(const struct store *s)

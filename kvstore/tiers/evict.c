@@ -13,6 +13,7 @@
 #include "kvstore/tree/namespace.h"
 #include "demote.h"
 #include "kvstore/tree/places.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <string.h>
@@ -105,7 +106,7 @@ static uint64_t empty_bound(const struct pages_tenant *t, uint64_t extent_pages,
 		return 0;
 	if (n_used <= n_idle)
 		return t->n_extents;
-	return t->n_extents - (n_used - n_idle + extent_pages - 1) / extent_pages;
+	return t->n_extents - ceil_div_u64(n_used - n_idle, extent_pages);
 }
 
 /* The same of everything idle in the holding. Of a tenant who is several there may be more than one

@@ -5,12 +5,13 @@
  * with the pages that are chosen; nothing is kept between extensions.
  */
 #include "stripe.h"
+#include "proto/arith.h"
 
 /* Tokens [0, n) of a node. */
 static void count_node(struct stripe *s, const struct store_node *n, uint32_t n_tokens)
 {
 	for (uint32_t i = 0; i < node_n_device(n) && n_tokens > 0; i++) {
-		uint32_t count = n->slices[i].count < n_tokens ? n->slices[i].count : n_tokens;
+		uint32_t count = min_u32(n->slices[i].count, n_tokens);
 		stripe_go_on(s, n->slices[i].page, count);
 		n_tokens -= count;
 	}
@@ -37,7 +38,7 @@ static uint64_t least(const struct stripe *s)
 	uint64_t tokens = s->tokens[0];
 
 	for (uint32_t i = 1; i < s->model->lent.n_devices; i++)
-		tokens = s->tokens[i] < tokens ? s->tokens[i] : tokens;
+		tokens = min_u64(s->tokens[i], tokens);
 	return tokens;
 }
 

@@ -14,6 +14,7 @@
 #include "restore.h"
 #include "want.h"
 #include "write.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -146,7 +147,7 @@ static void tier_stats(const struct places *p, enum store_tier tier, struct stor
 	n_units = (uint64_t)room->n_chunks * room->chunk_units;
 	ret->used_bytes = room->n_used * unit_bytes;
 	ret->capacity_bytes = n_units * unit_bytes;
-	ret->domain_bytes = (most < n_units ? most : n_units) * unit_bytes;
+	ret->domain_bytes = min_u64(most, n_units) * unit_bytes;
 }
 
 static void journal_stats(struct tier_file *file, struct store_tiers_stats *ret)

@@ -14,6 +14,7 @@
 #include "claim.h"
 
 #include "kvstore/base/tokens.h"
+#include "proto/arith.h"
 
 static uint32_t next_token(const struct store_seq *q)
 {
@@ -59,7 +60,7 @@ static uint32_t pending_of(const struct store_seq *q, const struct store_seq *cl
 	uint32_t n_theirs = claimant->n_prompt - claimant->n_path;
 
 	return tokens_common(prompt_at(q, q->n_path), prompt_at(claimant, claimant->n_path),
-			     n_own < n_theirs ? n_own : n_theirs);
+			     min_u32(n_own, n_theirs));
 }
 
 bool claim_take(struct store *s, struct store_seq *q, uint64_t now_ns, uint32_t *ret_pending)

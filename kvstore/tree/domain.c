@@ -5,6 +5,7 @@
  * charged is counted by pages.c and places.c; here it is found, made with its limits, and freed.
  */
 #include "domain.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -18,9 +19,9 @@ static uint64_t max_bytes_of(const struct store_config *config, uint64_t id)
 
 static uint32_t extents_of(const struct store_config *config, uint64_t bytes)
 {
-	uint64_t n = bytes / config->extent_bytes + (bytes % config->extent_bytes > 0);
+	uint64_t n = ceil_div_u64(bytes, config->extent_bytes);
 
-	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+	return (uint32_t)min_u64(n, UINT32_MAX);
 }
 
 int domain_new(struct store *s, uint64_t id, struct store_domain **ret)

@@ -10,6 +10,7 @@
 #include "kvstore/base/prefetch.h"
 #include "residency.h"
 #include "lru.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -248,7 +249,7 @@ static int path_reserve(struct node_path *p, uint32_t n)
 {
 	if (n <= p->capacity)
 		return 0;
-	uint32_t capacity = n < 2 * p->capacity ? 2 * p->capacity : n;
+	uint32_t capacity = max_u32(n, 2 * p->capacity);
 	struct store_node **nodes = realloc(p->nodes, capacity * sizeof(struct store_node *));
 	if (!nodes)
 		return -ENOMEM;

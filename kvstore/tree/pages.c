@@ -8,6 +8,7 @@
  *          `------------- lent's spares <-- release -- pool.vacant, while hold
  */
 #include "pages.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -201,7 +202,7 @@ uint32_t pages_left(const struct pages *p)
 	uint32_t n = p->n_extents - p->n_extents_used;
 	uint32_t most = p->pool.left ? p->pool.left(p->pool.ctx) : n;
 
-	return (n < most ? n : most) + p->n_spares;
+	return min_u32(n, most) + p->n_spares;
 }
 
 int pages_may_lend(const struct pages *p, const struct pages_account *account, uint32_t n_left)
@@ -222,7 +223,7 @@ uint64_t pages_most(const struct pages *p, const struct pages_account *account, 
 		return n_left;
 	n_left -= n_free;
 	n_own += n_free;
-	return n_free + (n_own < n_left ? (n_left - n_own + 1) / 2 : 0);
+	return n_free + (n_own < n_left ? ceil_div_u64(n_left - n_own, 2) : 0);
 }
 
 static int tenant_add_extent(struct pages *p, struct pages_tenant *t, struct pages_lent *lent)

@@ -8,6 +8,7 @@
 #include "places.h"
 
 #include "domain.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 
@@ -21,7 +22,7 @@ struct tier_room *places_room(const struct places *p, enum store_tier tier)
 uint32_t places_units(const struct places *p, const struct store_model *m)
 {
 	uint64_t unit = p->host->unit_bytes;
-	uint64_t n = m->lent.page_bytes / unit + (m->lent.page_bytes % unit > 0);
+	uint64_t n = ceil_div_u64(m->lent.page_bytes, unit);
 
 	return n <= p->host->room.chunk_units ? (uint32_t)n : 0;
 }
@@ -35,7 +36,7 @@ static uint64_t reserve_of(const struct places *p, enum store_tier tier, uint32_
 
 	if (tier != STORE_HOST)
 		return 0;
-	return wanted < most ? wanted : most;
+	return min_u64(wanted, most);
 }
 
 uint64_t places_most(const struct places *p, const struct store_holding *h, enum store_tier tier)
@@ -43,7 +44,7 @@ uint64_t places_most(const struct places *p, const struct store_holding *h, enum
 	uint64_t n = places_units(p, h->model), max = h->domain->max_units[tier],
 		 now = h->domain->tier_units[tier], less = now > n ? now - n : 0;
 
-	return less > max ? less : max;
+	return max_u64(less, max);
 }
 
 bool places_over(const struct places *p, const struct store_holding *h, enum store_tier tier,

@@ -15,6 +15,7 @@
 #include "lru.h"
 #include "node.h"
 #include "walk.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -89,7 +90,7 @@ static inline uint32_t match(struct store *s, struct store_position *at, const u
 		}
 		uint32_t rest = limit - offset;
 		uint32_t common = tokens_common(node->tokens + offset, tokens + done,
-						rest < n - done ? rest : n - done);
+						min_u32(rest, n - done));
 		done += common;
 		offset += common;
 		if (offset < node->n_tokens)

@@ -10,16 +10,12 @@
 
 #include "lru.h"
 #include "places.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
 
 bool node_goes_on(const struct store_node *n)
 {
@@ -62,7 +58,7 @@ static int images_reserve(struct store_residency *res, uint32_t n)
 {
 	if (n <= res->images_capacity)
 		return 0;
-	uint32_t capacity = n < 2 * res->images_capacity ? 2 * res->images_capacity : n;
+	uint32_t capacity = max_u32(n, 2 * res->images_capacity);
 	uint32_t *images = realloc(res->images, capacity * sizeof(*images));
 	if (!images)
 		return -ENOMEM;

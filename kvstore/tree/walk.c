@@ -7,6 +7,7 @@
 #include "walk.h"
 
 #include "node.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <string.h>
@@ -108,7 +109,7 @@ static void node_describe(const struct store_node *n, uint32_t depth, struct sto
 		.n_pages = n->n_slices,
 		.n_users = n->n_users,
 		.hits = n->hits,
-		.n_head = n->n_tokens < 8 ? n->n_tokens : 8,
+		.n_head = min_u32(n->n_tokens, 8),
 	};
 	ret->n_pages_in[STORE_DEVICE] = node_n_device(n);
 	ret->n_pages_in[STORE_HOST] = node_n_memory(n) - node_n_device(n);

@@ -9,15 +9,12 @@
  */
 #include "proto/cli/nearest.h"
 
+#include "proto/arith.h"
+
 #include <stdbool.h>
 #include <string.h>
 
 #define ROW (NEAREST_WORD_MAX + 1)
-
-static unsigned least(unsigned a, unsigned b)
-{
-	return a < b ? a : b;
-}
 
 /* Row i out of those above it. */
 static void row_fill(unsigned rows[3][ROW], const char *typed, size_t i, const char *word)
@@ -29,9 +26,9 @@ static void row_fill(unsigned rows[3][ROW], const char *typed, size_t i, const c
 	for (size_t j = 1; word[j - 1]; j++) {
 		unsigned replace = above[j - 1] + (typed[i - 1] != word[j - 1]);
 
-		row[j] = least(replace, least(above[j], row[j - 1]) + 1);
+		row[j] = min_u32(replace, min_u32(above[j], row[j - 1]) + 1);
 		if (i > 1 && j > 1 && typed[i - 1] == word[j - 2] && typed[i - 2] == word[j - 1])
-			row[j] = least(row[j], above2[j - 2] + 1);
+			row[j] = min_u32(row[j], above2[j - 2] + 1);
 	}
 }
 
@@ -53,7 +50,7 @@ static unsigned distance_of(const struct nearest *nearest, const char *word)
 	unsigned twice = 2 * edits(nearest->typed, nearest->length, word);
 	bool goes_on = nearest->length > 1 && strncmp(word, nearest->typed, nearest->length) == 0;
 
-	return goes_on ? least(twice, 3) : twice;
+	return goes_on ? min_u32(twice, 3) : twice;
 }
 
 void nearest_begin(struct nearest *nearest, const char *typed, size_t length)

@@ -1,5 +1,6 @@
 /* app_stream.c - see app_stream.h. */
 #include "app_stream.h"
+#include "proto/arith.h"
 
 #include <dlfcn.h>
 #include <err.h>
@@ -149,7 +150,7 @@ static void launch_copy(struct app_stream *s, uint64_t to, uint64_t from, uint64
 	void *arguments[] = {&to, &from, &n};
 	uint64_t block_bytes = THREADS * THREAD_BYTES;
 	struct launch_attribute early = {.kind = LAUNCH_EARLY, .value = {1}};
-	struct launch one = {.grid = {(uint32_t)((n + block_bytes - 1) / block_bytes), 1, 1},
+	struct launch one = {.grid = {(uint32_t)ceil_div_u64(n, block_bytes), 1, 1},
 			     .block = {THREADS, 1, 1},
 			     .stream = s->stream,
 			     .attributes = &early,

@@ -18,6 +18,7 @@
 #include "kernels/plan/plan.h"
 #include "machine.h"
 #include "workload.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -200,8 +201,7 @@ static int run_plan(struct run *r, const char *policy)
 		return -EINVAL;
 	}
 	parsed = config.policy;
-	plan_config_init(&config, parsed, &r->spec->shape,
-			 (r->options->n_threads + heads - 1) / heads);
+	plan_config_init(&config, parsed, &r->spec->shape, ceil_div(r->options->n_threads, heads));
 	if (plan_policy_parse(policy, &config) != 0)
 		return -EINVAL;
 	config.tile_rows = r->ops->tile_rows(r->backend, &r->spec->shape);

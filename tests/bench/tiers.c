@@ -4,6 +4,7 @@
 #if defined(BENCH_HAVE_KERNELS) && defined(BENCH_HAVE_KVSTORE)
 #include "bench.h"
 #include "card.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <math.h>
@@ -119,10 +120,10 @@ struct work_shape tiers_shape(const struct tiers_bench *b, uint32_t n_layers)
 uint32_t tiers_extents(struct tiers_bench *b, const struct work_shape *shape, uint64_t n_tokens)
 {
 	uint64_t page_bytes = b->ops->page_bytes(b->backend, shape, NULL, 0);
-	uint64_t n_pages = (n_tokens + shape->page_tokens - 1) / shape->page_tokens;
+	uint64_t n_pages = ceil_div_u64(n_tokens, shape->page_tokens);
 	uint64_t each = TIERS_EXTENT_BYTES / page_bytes;
 
-	return (uint32_t)((n_pages + each - 1) / each);
+	return (uint32_t)ceil_div_u64(n_pages, each);
 }
 
 int tiers_arena_init(struct tiers_arena *a, struct tiers_bench *b, uint64_t bytes)
@@ -284,7 +285,7 @@ int tiers_attention_init(struct tiers_attention *a, struct tiers_bench *b, uint3
 	*a = (struct tiers_attention){.bench = b,
 				      .shape = tiers_shape(b, 1),
 				      .plan_id = UINT64_C(1) << 32 | ++n_plans};
-	uint32_t pages = (n_old + n_new + a->shape.page_tokens - 1) / a->shape.page_tokens;
+	uint32_t pages = ceil_div(n_old + n_new, a->shape.page_tokens);
 	uint32_t n_extents =
 		tiers_extents(b, &a->shape, (uint64_t)n * pages * a->shape.page_tokens);
 	int r = 0;

@@ -14,6 +14,7 @@
 #include "bench.h"
 #include "client/coppice.h"
 #include "daemon.h"
+#include "proto/arith.h"
 
 #include <err.h>
 #include <errno.h>
@@ -278,8 +279,8 @@ static void compare(struct prefill *p, const struct tiers_recompute *attention, 
 	uint64_t token_bytes = (uint64_t)p->shape.n_layers * p->shape.n_kv_heads * 128 * 4;
 	uint64_t all = (uint64_t)p->n_tokens * token_bytes, step = p->extent_bytes;
 	uint64_t stage = p->options->stage_bytes, host = 4 * all + 64 * step;
-	uint64_t room = (all / 8 + step - 1) / step * step;
-	uint64_t for_all = (2 * all + step - 1) / step * step + 4 * step;
+	uint64_t room = round_up(all / 8, step);
+	uint64_t for_all = round_up(2 * all, step) + 4 * step;
 	double copy = streamed_bytes(p, token_bytes, room / token_bytes) / copy_rate;
 	double alone = run(p, for_all, 0, 0);
 	uint16_t *right = p->o; /* owned */

@@ -1,6 +1,7 @@
 /* workload.c - see workload.h. */
 #include "workload.h"
 #include "../unit/oracle.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <math.h>
@@ -76,7 +77,7 @@ uint64_t workload_pool_bytes(const struct workload_spec *spec, uint64_t page_byt
 {
 	uint64_t per_extent = extent_bytes / page_bytes;
 
-	return (count_pages(spec) + per_extent - 1) / per_extent * extent_bytes;
+	return ceil_div_u64(count_pages(spec), per_extent) * extent_bytes;
 }
 
 static void give_pages(struct workload *w, struct work_node *node)

@@ -5,6 +5,7 @@
 #include "attack_fixture.h"
 #include "stepper.h"
 
+#include "proto/arith.h"
 #include "proto/ring.h"
 
 #include <errno.h>
@@ -168,7 +169,7 @@ static void holes_in_arenas(void **state)
  * refused it takes no more of the machine than others' attacks do. */
 static void *punch_all(void *unused)
 {
-	off_t at = (offsetof(struct abi_lane, bodies) + 4095) / 4096 * 4096;
+	off_t at = (off_t)align_to(offsetof(struct abi_lane, bodies), 4096);
 
 	for (;;) {
 		unsigned n = 0;

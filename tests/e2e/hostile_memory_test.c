@@ -5,6 +5,7 @@
 #include "raw_lane.h"
 #include "scene.h"
 
+#include "proto/arith.h"
 #include "proto/ring.h"
 
 #include <errno.h>
@@ -56,7 +57,7 @@ static void memory_in_use_takes_no_holes(void **state)
 	uint64_t seq = raw_seq(&x);
 
 	assert_takes_no_holes(x.arena_fd, x.c.arena, RAW_ARENA_BYTES);
-	assert_takes_no_holes(x.lane_fd, x.lane, (sizeof(*x.lane) + 4095) / 4096 * 4096);
+	assert_takes_no_holes(x.lane_fd, x.lane, align_to(sizeof(*x.lane), 4096));
 	raw_step(&x, seq);
 	raw_wait(&x);
 	scene_steps_on(&s);

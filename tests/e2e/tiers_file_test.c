@@ -8,6 +8,7 @@
 
 #include "kvstore/files/tier_catalog.h"
 #include "kvstore/files/tier_head.h"
+#include "proto/arith.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -77,7 +78,7 @@ static uint64_t page_bytes(void)
 static void flip_page(const struct tiers *t, uint64_t i)
 {
 	struct tier_head head = head_of(t);
-	uint64_t n_units = (page_bytes() + head.unit_bytes - 1) / head.unit_bytes;
+	uint64_t n_units = ceil_div_u64(page_bytes(), head.unit_bytes);
 
 	flip(t, head.data_at + i * n_units * head.unit_bytes + 1000);
 }

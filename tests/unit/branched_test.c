@@ -6,6 +6,7 @@
 #include "sched_harness.h"
 
 #include "kernels/work.h"
+#include "proto/arith.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -185,7 +186,7 @@ static void fork_path(struct user *u)
 
 static uint32_t n_pages(uint32_t n_tokens)
 {
-	return (n_tokens + shape.page_tokens - 1) / shape.page_tokens;
+	return ceil_div(n_tokens, shape.page_tokens);
 }
 
 /* A node for each query, and one for each border that some of them have. */

@@ -8,6 +8,7 @@
 #include "client/lib/memory/arena.h"
 #include "client/lib/seq/seq.h"
 #include "client/lib/stream/stream.h"
+#include "proto/arith.h"
 #include "proto/ring.h"
 
 #include <errno.h>
@@ -109,7 +110,7 @@ static int setup(void **state)
 				.arenas = {.items = f->arenas, .n = 1, .capacity = 1}};
 	f->lane.c = &f->c;
 	f->lane.streams = calloc(1, sizeof(*f->lane.streams));
-	f->lane.segment.shared = aligned_alloc(64, (sizeof(struct abi_lane) + 63) / 64 * 64);
+	f->lane.segment.shared = aligned_alloc(64, align_to(sizeof(struct abi_lane), 64));
 	assert_non_null(f->lane.segment.shared);
 	assert_non_null(f->lane.streams);
 	/* As whoever had the words before has left them. */

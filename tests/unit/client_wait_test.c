@@ -8,6 +8,7 @@
  */
 #include "client/lib/base/clock.h"
 #include "client/lib/lane/lane.h"
+#include "proto/arith.h"
 #include "proto/ring.h"
 
 #include <errno.h>
@@ -88,7 +89,7 @@ static int setup(void **state)
 	f->daemon_end = ends[1];
 	f->lane.c = &f->c;
 	f->lane.submitted = 1;
-	f->lane.segment.shared = aligned_alloc(64, (sizeof(struct abi_lane) + 63) / 64 * 64);
+	f->lane.segment.shared = aligned_alloc(64, align_to(sizeof(struct abi_lane), 64));
 	assert_non_null(f->lane.segment.shared);
 	memset(f->lane.segment.shared, 0, sizeof(struct abi_lane));
 	n_clocks = n_clocks_before_sleep = n_sleeps = 0;

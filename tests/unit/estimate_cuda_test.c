@@ -7,6 +7,7 @@
 #include "estimate_model.h"
 #include "kernels/cuda/sparse/estimate.h"
 #include "oracle.h"
+#include "proto/arith.h"
 
 #include <cuda_runtime_api.h>
 #include <math.h>
@@ -164,7 +165,7 @@ static void world_init(struct world *w, const struct shape *s, struct oracle_ran
 	w->head_bytes = (uint64_t)s->page_tokens * 4 * s->dim;
 	w->page_bytes = w->head_bytes * s->n_kv_heads * LAYERS;
 	w->pool_bytes = 2 * estimate_n_blocks(w->n_k, s->page_tokens) * w->page_bytes;
-	w->pool_bytes = (w->pool_bytes + EXTENT_BYTES - 1) / EXTENT_BYTES * EXTENT_BYTES;
+	w->pool_bytes = round_up(w->pool_bytes, EXTENT_BYTES);
 	make_path(w);
 	make_values(w);
 }

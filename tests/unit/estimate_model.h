@@ -5,6 +5,7 @@
 #ifndef COPPICE_TESTS_ESTIMATE_MODEL_H
 #define COPPICE_TESTS_ESTIMATE_MODEL_H
 
+#include "proto/arith.h"
 #include "proto/must_check.h"
 
 #include <stdint.h>
@@ -29,7 +30,7 @@ struct estimate_input {
 /* How many blocks, or squares, n tokens begin. */
 static inline uint32_t estimate_n_blocks(uint32_t n, uint32_t block_tokens)
 {
-	return n / block_tokens + (n % block_tokens > 0);
+	return ceil_div(n, block_tokens);
 }
 
 /*

@@ -1,6 +1,7 @@
 /* fit_test.c - constants that times were made of are found again. */
 #include "tests/bench/fit_model.h"
 #include "oracle.h"
+#include "proto/arith.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -106,7 +107,7 @@ static const struct fit_card small_card = {24, CODE_WGMMA};
  * constants'. */
 static struct fit_experiment *make_choices(uint32_t *ret_n)
 {
-	uint32_t n = (fit_count() + EVERY - 1) / EVERY * SCHEDULE_N_SHARES;
+	uint32_t n = ceil_div(fit_count(), EVERY) * SCHEDULE_N_SHARES;
 	struct fit_experiment *choices = calloc(n, sizeof(*choices));
 
 	assert_non_null(choices);

@@ -8,6 +8,7 @@
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/run/slice.h"
 #include "daemon/sched/sched_impl.h"
+#include "proto/arith.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -133,7 +134,7 @@ static void no_pass_is_longer_than_some_budgets(void **state)
 
 static uint32_t multiple_of_64(uint32_t n_rows)
 {
-	return (n_rows + 63) / 64 * 64;
+	return ceil_div(n_rows, 64) * 64;
 }
 
 /* In the budget are products of 256 rows and attention of so many that not all of them go. */

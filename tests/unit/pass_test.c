@@ -4,6 +4,7 @@
 #include "school.h"
 
 #include "daemon/sched/sched_impl.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -138,7 +139,7 @@ static void results_that_are_wanted_are_in_the_budget(void **state)
 
 static uint32_t multiple_of_64(uint32_t n_rows)
 {
-	return (n_rows + 63) / 64 * 64;
+	return ceil_div(n_rows, 64) * 64;
 }
 
 /* The budget is enough for 150 rows. */

@@ -1,5 +1,6 @@
 /* rest_test.c - whether the scheduler spins, and what it tells clients of it. */
 #include "daemon/sched/rest.h"
+#include "proto/arith.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@ struct fixture {
 
 static int set_up(void **state)
 {
-	struct fixture *f = aligned_alloc(64, (sizeof(*f) + 63) / 64 * 64);
+	struct fixture *f = aligned_alloc(64, align_to(sizeof(*f), 64));
 
 	assert_non_null(f);
 	*f = (struct fixture){.config.spin_us = SPIN_US};

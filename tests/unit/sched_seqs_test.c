@@ -2,6 +2,7 @@
  * and who waits for it; what is not shared. */
 #include "sched_fixture.h"
 
+#include "proto/arith.h"
 #include "proto/clock.h"
 #include "daemon/control/lanes.h"
 #include "daemon/control/pins.h"
@@ -146,7 +147,7 @@ static void what_is_open_goes_with_its_lane_or_session(void **state)
 static void what_is_open_in_another_lane_stays(void **state)
 {
 	struct fixture *f = *state;
-	struct abi_lane *memory = aligned_alloc(64, (sizeof(*memory) + 63) / 64 * 64);
+	struct abi_lane *memory = aligned_alloc(64, align_to(sizeof(*memory), 64));
 	struct lane_call lane = {.lane = 2, .shared = memory, .notify_fd = -1};
 	struct seq_open_call open = {.model = f->c.model,
 				     .lane = 2,

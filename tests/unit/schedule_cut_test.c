@@ -244,7 +244,7 @@ static void assert_in_step(uint32_t before, uint32_t n_new)
 	cut_init_beside(&c, before, n_new);
 	n = find_strips(&c, n_new, strips);
 	assert_in_range(c.schedule.n[SCHEDULE_WORK_TILES] * 8, BLOCKS / 2, BLOCKS);
-	assert_int_equal(n, (n_new + 31) / 32);
+	assert_int_equal(n, ceil_div(n_new, 32));
 	for (uint32_t k = 1; k < n; k++) {
 		assert_int_equal(strips[k].n, strips[0].n);
 		assert_in_range(strips[k].n_kv_tiles, strips[0].n_kv_tiles - 8,

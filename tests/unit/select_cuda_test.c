@@ -6,6 +6,7 @@
 #include "kernels/cuda/sparse/select.h"
 #include "kernels/plan/select.h"
 #include "oracle.h"
+#include "proto/arith.h"
 
 #include <cuda_runtime_api.h>
 #include <math.h>
@@ -62,7 +63,7 @@ static void world_make(struct world *w, struct oracle_random *random, enum kind 
 		.config = {taus[oracle_below(random, 7)], oracle_below(random, 5),
 			   oracle_below(random, 5)},
 		.chunk = {block, n_k - n, n, oracle_below(random, n < 8 ? n : 8),
-			  (n_k + block - 1) / block},
+			  ceil_div(n_k, block)},
 	};
 	w->n_rows = HEADS * select_n_ranges(&w->chunk);
 	w->n_words = select_n_words(w->chunk.n_blocks);

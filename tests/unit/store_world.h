@@ -15,6 +15,7 @@
 #include "kvstore/files/tier_file.h"
 #include "kvstore/files/tier_host.h"
 #include "kvstore/tier.h"
+#include "proto/arith.h"
 
 #define WORLD_SEQS 24u
 #define WORLD_MAX_TOKENS 48u
@@ -96,11 +97,6 @@ struct world {
 };
 
 extern const uint32_t world_page_tokens[WORLD_MODELS], world_page_bytes[WORLD_MODELS];
-
-static inline uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
 
 static inline uint32_t model_of(uint32_t space)
 {

@@ -5,6 +5,7 @@
 #include "pace.h"
 
 #include "clock.h"
+#include "proto/arith.h"
 
 #include <time.h>
 
@@ -19,11 +20,11 @@ struct pace pace_begin(uint64_t timeout_ns)
 bool pace_sleep(struct pace *pace)
 {
 	uint64_t left_ns = clock_left_ns(pace->deadline_ns);
-	struct timespec pause = clock_timespec(pace->pause_ns < left_ns ? pace->pause_ns : left_ns);
+	struct timespec pause = clock_timespec(min_u64(pace->pause_ns, left_ns));
 
 	if (left_ns == 0)
 		return false;
 	nanosleep(&pause, NULL);
-	pace->pause_ns = 2 * pace->pause_ns < LATER_NS ? 2 * pace->pause_ns : LATER_NS;
+	pace->pause_ns = min_u64(2 * pace->pause_ns, LATER_NS);
 	return true;
 }

@@ -7,6 +7,7 @@
 #include "sized.h"
 
 #include "explain.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -50,7 +51,7 @@ int sized_check(struct sized_caller caller, const void *given, size_t known_byte
 int sized_fill(struct sized_caller caller, void *to, const void *from, size_t known_bytes)
 {
 	size_t size = size_of(to);
-	size_t filled = size < known_bytes ? size : known_bytes;
+	size_t filled = min_u64(size, known_bytes);
 
 	if (size < sizeof(size))
 		return explain(caller.key, -EINVAL,

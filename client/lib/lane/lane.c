@@ -6,6 +6,7 @@
  */
 #include "lane.h"
 
+#include "proto/arith.h"
 #include "proto/ring.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@ uint64_t lane_done(struct coppice_lane *lane)
 		atomic_store_explicit(&lane->c->broken, 1, memory_order_relaxed);
 		return lane->done;
 	}
-	lane->done = done < lane->submitted ? done : lane->submitted;
+	lane->done = min_u64(done, lane->submitted);
 	return lane->done;
 }
 

@@ -7,14 +7,10 @@
  */
 #include "submit.h"
 
+#include "proto/arith.h"
 #include "proto/ring.h"
 
 #include <errno.h>
-
-static uint64_t align_up(uint64_t value)
-{
-	return (value + 7) & ~UINT64_C(7);
-}
 
 /* The body's place, behind the gap if it would wrap. */
 static uint64_t place_body(uint64_t head, size_t bytes)
@@ -88,7 +84,7 @@ void submit_end(struct coppice_lane *lane, const struct reservation *place, stru
 	entry.body = (uint32_t)(place->head % ABI_BODY_ARENA_BYTES);
 	entry.body_bytes = place->body_bytes;
 	lane->segment.shared->entries[slot] = entry;
-	lane->bodies_head = align_up(place->head + place->body_bytes);
+	lane->bodies_head = align_to(place->head + place->body_bytes, 8);
 	lane->notes[slot] = (struct lane_note){
 		.bodies_end = lane->bodies_head,
 		.layer = entry.layer,

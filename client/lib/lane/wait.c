@@ -9,6 +9,7 @@
 #include "failure.h"
 
 #include "client/lib/base/clock.h"
+#include "proto/arith.h"
 #include "proto/ring.h"
 
 #include <errno.h>
@@ -149,7 +150,7 @@ static int sleep_until_done(struct coppice_lane *lane, uint64_t ticket, uint64_t
 		done = ring_done(lane->segment.shared);
 		if (done >= ticket && done < ABI_RELEASED)
 			continue;
-		sleep_slice(lane, done, left_ns < slice_ns ? left_ns : slice_ns);
+		sleep_slice(lane, done, min_u64(left_ns, slice_ns));
 		if (ring_done(lane->segment.shared) != done)
 			continue;
 		r = look_around(lane, deadline_ns);

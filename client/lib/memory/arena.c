@@ -11,6 +11,7 @@
 #include "client/lib/connection/call.h"
 #include "client/lib/weights/weights.h"
 #include "driver.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -415,7 +416,7 @@ static size_t place_piece(const struct coppice_arena *arena, size_t used, size_t
 			  size_t align)
 {
 	uintptr_t base = (uintptr_t)arena->base;
-	size_t at = ((base + used + align - 1) & ~(uintptr_t)(align - 1)) - base;
+	size_t at = align_to(base + used, align) - base;
 
 	return at <= arena->bytes && bytes <= arena->bytes - at ? at : SIZE_MAX;
 }

@@ -14,6 +14,7 @@
 #include "client/lib/lane/lane.h"
 #include "client/lib/memory/arena.h"
 #include "seq.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -84,8 +85,7 @@ static size_t arena_bytes_for(size_t bytes)
 	size_t room = ARENA_MIN_BYTES;
 
 	if (bytes > ARENA_DOUBLED_BYTES)
-		return (bytes + ARENA_DOUBLED_BYTES - 1) / ARENA_DOUBLED_BYTES *
-		       ARENA_DOUBLED_BYTES;
+		return round_up(bytes, ARENA_DOUBLED_BYTES);
 	while (room < bytes)
 		room *= 2;
 	return room;
@@ -167,7 +167,7 @@ static size_t bytes_of(const struct coppice_prompt *prompt)
 /* How many of the prompts from n_open on are to be on their way together, and their bytes. */
 static uint32_t choose(const struct opening *o, size_t *ret_bytes)
 {
-	uint32_t left = o->n - o->n_open, most = left < TOGETHER_MAX ? left : TOGETHER_MAX;
+	uint32_t left = o->n - o->n_open, most = min_u32(left, TOGETHER_MAX);
 	size_t bytes = bytes_of(&o->prompts[o->n_open]);
 	uint32_t n = 1;
 

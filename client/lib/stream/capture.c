@@ -5,6 +5,7 @@
  * Submitting publishes an entry for each step, all or none: a graph that waits for an entry that
  * never comes would wait for ever.
  */
+#include "proto/arith.h"
 #include "proto/ring.h"
 #include "client/lib/seq/seq.h"
 #include "client/lib/step/step.h"
@@ -121,7 +122,7 @@ void capture_forget_all(struct coppice_lane *lane)
 /* What is submitted at once must fit the lane at once. */
 static int check_size(const struct coppice_capture *capture, size_t body_bytes)
 {
-	size_t largest = body_bytes > capture->largest_body ? body_bytes : capture->largest_body;
+	size_t largest = max_u64(body_bytes, capture->largest_body);
 
 	if (capture->n_steps < ABI_LANE_SLOTS &&
 	    capture->body_bytes + body_bytes + largest <= ABI_BODY_ARENA_BYTES)
@@ -243,7 +244,7 @@ int coppice_capture_wait(struct coppice_capture *capture, void *stream)
 	while (r == 0 && first < capture->n_steps) {
 		uint32_t n = capture->n_steps - first;
 
-		n = n < WAITS_A_BATCH ? n : WAITS_A_BATCH;
+		n = min_u32(n, WAITS_A_BATCH);
 		r = wait_for(capture, first, n, stream);
 		first += n;
 	}

@@ -10,6 +10,7 @@
 
 #include "client/lib/connection/watch.h"
 #include "client/lib/memory/arena.h"
+#include "proto/arith.h"
 #include "proto/ring.h"
 
 #include <errno.h>
@@ -28,7 +29,7 @@ static size_t head_bytes(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
-	return (ABI_LANE_HEAD_BYTES + page - 1) / page * page;
+	return round_up(ABI_LANE_HEAD_BYTES, page);
 }
 
 /* Where the lane has none yet. False: out of memory. */

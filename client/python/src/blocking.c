@@ -5,6 +5,7 @@
  * back to it now and then.
  */
 #include "blocking.h"
+#include "proto/arith.h"
 #include "proto/clock.h"
 
 #include <errno.h>
@@ -24,13 +25,13 @@ static uint64_t slice_of(uint64_t deadline_ns)
 
 	if (now >= deadline_ns)
 		return 0;
-	return deadline_ns - now < SLICE_NS ? deadline_ns - now : SLICE_NS;
+	return min_u64(deadline_ns - now, SLICE_NS);
 }
 
 int blocking_run(blocking_wait wait, void *context, uint64_t timeout_ns)
 {
 	uint64_t deadline_ns = deadline_of(timeout_ns);
-	uint64_t slice_ns = timeout_ns < SLICE_NS ? timeout_ns : SLICE_NS;
+	uint64_t slice_ns = min_u64(timeout_ns, SLICE_NS);
 	int r;
 
 	do {

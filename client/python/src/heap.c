@@ -6,6 +6,7 @@
  * to the daemon.
  */
 #include "heap.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -54,7 +55,7 @@ static int find_chunk(struct heap *heap, struct coppice *c, size_t bytes, struct
 	while (chunk && !has_room(chunk, bytes))
 		chunk = chunk->next;
 	if (!chunk) {
-		r = chunk_new(c, bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES, &chunk);
+		r = chunk_new(c, max_u64(bytes, CHUNK_BYTES), &chunk);
 		if (r < 0)
 			return r;
 		chunk->next = heap->chunks;
@@ -69,7 +70,7 @@ int heap_take(struct heap *heap, struct coppice *c, size_t bytes, struct heap_pi
 	struct heap_chunk *chunk;
 	int r;
 
-	bytes = (bytes + ALIGN - 1) & ~(ALIGN - 1);
+	bytes = align_to(bytes, ALIGN);
 	r = find_chunk(heap, c, bytes, &chunk);
 	if (r < 0)
 		return r;

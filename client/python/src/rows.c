@@ -7,6 +7,7 @@
 
 #include "records.h"
 #include "tensor.h"
+#include "proto/arith.h"
 
 #define ROW_ALIGN 16u
 
@@ -18,7 +19,7 @@ uint32_t rows_stride(const struct rows *rows)
 		bytes += rows->n_vocab * (uint32_t)sizeof(float);
 	if (rows->want & COPPICE_WANT_HIDDEN)
 		bytes += rows->hidden * (uint32_t)sizeof(float);
-	return (bytes + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
+	return ceil_div(bytes, ROW_ALIGN) * ROW_ALIGN;
 }
 
 static PyObject *ids_of(const struct coppice_row *row)

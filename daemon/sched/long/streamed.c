@@ -79,7 +79,7 @@ static uint32_t rows_room(const struct sched_model *model)
 	uint64_t row_bytes = (uint64_t)shape->n_q_heads * (shape->head_dim + 2) * sizeof(float);
 	uint64_t most = STATE_BYTES / row_bytes + 1;
 
-	return most < ROWS_MAX ? (uint32_t)most : ROWS_MAX;
+	return (uint32_t)min_u64(most, ROWS_MAX);
 }
 
 static int member_add(struct streamed *p, struct sched_lane *lane, uint32_t part, uint32_t row,
@@ -112,7 +112,7 @@ static void members_drop(struct streamed *p, uint32_t n_left)
 /* Slices that two paths begin with. */
 static uint32_t common(const struct gather *a, const struct gather *b)
 {
-	uint32_t n = a->n_slices < b->n_slices ? a->n_slices : b->n_slices, i = 0;
+	uint32_t n = min_u32(a->n_slices, b->n_slices), i = 0;
 
 	while (i < n && (i < a->n_device) == (i < b->n_device) &&
 	       !memcmp(&a->slices[i], &b->slices[i], sizeof(*a->slices)))
@@ -253,7 +253,7 @@ static uint32_t shared_slices(const struct streamed *p)
 	for (uint32_t i = 1; i < p->n_members; i++) {
 		uint32_t c = common(&p->members[0].gather, &p->members[i].gather);
 
-		n = c < n ? c : n;
+		n = min_u32(c, n);
 	}
 	return n;
 }

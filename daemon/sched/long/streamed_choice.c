@@ -113,7 +113,7 @@ static int choose_head(struct streamed *p, uint32_t head, uint32_t n_ranges,
 				       .sink_blocks = blocks_of(p, wish->sink_blocks),
 				       .recent_blocks = blocks_of(p, wish->recent_blocks)};
 
-	config.recent_blocks = config.recent_blocks > own ? config.recent_blocks : own;
+	config.recent_blocks = max_u32(config.recent_blocks, own);
 	memset(c->masses, 0, c->n_blocks * sizeof(*c->masses));
 	for (uint32_t i = 0; i < n_ranges; i++)
 		for (uint32_t j = 0; j < c->n_blocks; j++)

@@ -11,6 +11,7 @@
 #include "daemon/sched/core/turns.h"
 
 #include "kernels/plan/plan.h"
+#include "proto/arith.h"
 
 #include <math.h>
 
@@ -59,7 +60,7 @@ static inline uint32_t streamed_pass_tokens(const struct streamed *p, uint32_t n
 {
 	double n = streamed_budget_ns(p) / work_ns(p->model, n_rows, 1);
 
-	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+	return (uint32_t)min_u64(n, UINT32_MAX);
 }
 
 /* Of a page. */

@@ -6,15 +6,16 @@
  * order.
  */
 #include "streamed_impl.h"
+#include "proto/arith.h"
 
 void stage_cut(struct streamed *p)
 {
 	uint64_t n_pages = (uint64_t)p->n_extents * streamed_extent_pages(p), newest = 0;
 
-	p->n_cells = n_pages < STREAMED_CELLS ? (uint32_t)n_pages : STREAMED_CELLS;
+	p->n_cells = (uint32_t)min_u64(n_pages, STREAMED_CELLS);
 	p->cell_pages = (uint32_t)(n_pages / p->n_cells);
 	for (uint32_t i = 0; i < STREAMED_CELLS; i++)
-		newest = p->users[i] > newest ? p->users[i] : newest;
+		newest = max_u64(p->users[i], newest);
 	for (uint32_t i = 0; i < STREAMED_CELLS; i++)
 		p->users[i] = newest; /* another model's cells lay elsewhere */
 }

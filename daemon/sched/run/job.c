@@ -15,6 +15,7 @@
 #include "daemon/sched/core/slice.h"
 
 #include "kernels/program/backend_program.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -138,7 +139,7 @@ void job_config(const struct sched_core *core, const struct work_shape *shape,
 	uint32_t n_threads = core->config->n_threads ? core->config->n_threads : core->n_cores;
 	uint32_t n_heads = shape->n_kv_heads; /* an item is run once per KV head */
 
-	plan_config_init(ret, policy, shape, (n_threads + n_heads - 1) / n_heads);
+	plan_config_init(ret, policy, shape, ceil_div(n_threads, n_heads));
 	ret->tile_rows = core->ops->tile_rows(core->backend, shape);
 }
 

@@ -11,6 +11,7 @@
 #include "daemon/base/grow.h"
 
 #include "kernels/plan/plan.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -63,14 +64,14 @@ uint32_t plan_fit(const struct plan *plan, const struct plan_key *key, uint32_t 
 
 		if (later == PLAN_FITS_NOT)
 			return PLAN_FITS_NOT;
-		fit = later > fit ? later : fit;
+		fit = max_u32(later, fit);
 	}
 	return fit;
 }
 
 int plan_cache_begin(struct plan_cache *c, uint32_t n_jobs)
 {
-	uint32_t n = (n_jobs + PLANS_AT_ONCE - 1) / PLANS_AT_ONCE * PLANS_AT_ONCE;
+	uint32_t n = ceil_div(n_jobs, PLANS_AT_ONCE) * PLANS_AT_ONCE;
 
 	for (uint32_t i = 0; i < c->n_plans; i++)
 		c->plans[i]->taken = false;

@@ -11,6 +11,7 @@
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/step/step_check.h"
 #include "job_tree.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <math.h>
@@ -45,20 +46,20 @@ static uint32_t prefill_rows(const struct filling *f, const struct step_part *pa
 	uint32_t wanted = f->core->config->prefill_rows;
 
 	if (!f->core->ops->wants_rows)
-		return most < wanted ? (uint32_t)most : wanted;
-	least = least < DEVICE_ROWS ? least : DEVICE_ROWS;
-	return least > wanted ? (uint32_t)least : wanted;
+		return (uint32_t)min_u64(most, wanted);
+	least = min_u64(least, DEVICE_ROWS);
+	return (uint32_t)max_u64(least, wanted);
 }
 
 /* Of the left rows of a part so many in each of its slices. A device that gets little at the end
  * has too little to do for all of it. */
 static uint32_t even_rows(const struct filling *f, uint32_t left, uint32_t most)
 {
-	uint32_t n = (left + most - 1) / most;
+	uint32_t n = ceil_div(left, most);
 
 	if (left <= most)
 		return left;
-	return f->core->ops->wants_rows ? (left + n - 1) / n : most;
+	return f->core->ops->wants_rows ? ceil_div(left, n) : most;
 }
 
 /* As many of the left rows as there is time for, when the path takes so long. */
@@ -104,7 +105,7 @@ static int add_rows(struct filling *f, const struct step *step, uint32_t index, 
 		n = 1;
 	if (step->kind == STEP_PREFILL && !part->seq->parents) {
 		uint32_t most = prefill_rows(f, part);
-		n = even_rows(f, left, n < most ? n : most);
+		n = even_rows(f, left, min_u32(n, most));
 	}
 	if (n == 0)
 		return 0;

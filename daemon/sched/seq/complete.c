@@ -7,6 +7,7 @@
  */
 #include "complete.h"
 
+#include "proto/arith.h"
 #include "proto/ring.h"
 
 #include <linux/futex.h>
@@ -52,7 +53,7 @@ static struct ring_completion_words success_words(const struct outcome *outcome)
 
 static struct ring_completion_words failure_words(const struct outcome *outcome)
 {
-	uint32_t where = outcome->where < UINT16_MAX ? outcome->where : UINT16_MAX;
+	uint32_t where = min_u32(outcome->where, UINT16_MAX);
 
 	return (struct ring_completion_words){
 		.status = ring_status_word(outcome->status, (uint16_t)outcome->reason,

@@ -82,7 +82,7 @@ int wait_begin(struct waits *w, struct sched_seq *seq, struct sched_request *req
 /* Who was looked at goes behind the others: when all were, they stand as they stood. */
 static void look_at_some(struct waits *w)
 {
-	uint32_t n = w->n_left < LOOKS_A_ROUND ? w->n_left : LOOKS_A_ROUND;
+	uint32_t n = min_u32(w->n_left, LOOKS_A_ROUND);
 
 	w->n_left -= n;
 	while (n-- > 0 && !TAILQ_EMPTY(&w->seqs)) {

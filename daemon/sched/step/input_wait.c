@@ -11,6 +11,7 @@
 #include "daemon/sched/seq/pace.h"
 #include "step_end.h"
 
+#include "proto/arith.h"
 #include "proto/ring.h"
 
 #define LOOK_MAX_NS UINT64_C(1000000) /* between two looks at a step */
@@ -67,7 +68,7 @@ static uint64_t pause_between_looks_ns(const struct input_wait *w, const struct 
 
 	if (w->spins && for_ns < LOOK_EACH_NS)
 		return 0;
-	return for_ns / LOOK_PART < LOOK_MAX_NS ? for_ns / LOOK_PART : LOOK_MAX_NS;
+	return min_u64(for_ns / LOOK_PART, LOOK_MAX_NS);
 }
 
 static bool look_at(struct input_wait *w, struct sched_lane *lane)

@@ -16,7 +16,7 @@ static uint32_t n_hidden(const struct room *room, uint32_t n)
 {
 	uint32_t most = room->model->program->cost.hidden_rows;
 
-	return n < most ? n : most;
+	return min_u32(n, most);
 }
 
 /* Products of the first n rows, or of as many as take as long. */

@@ -216,7 +216,7 @@ uint64_t company_until_ns(const struct passes *p, const struct sched_model *mode
 	add_missing(p, model, most_ns, &company);
 	until_ns =
 		max_u64(missing_until_ns(p, model, &company), gather_until_ns(p, model, &company));
-	return until_ns < company.since_ns + most_ns ? until_ns : company.since_ns + most_ns;
+	return min_u64(until_ns, company.since_ns + most_ns);
 }
 
 static bool is_there(const struct passes *p, const struct sched_lane *lane)

@@ -13,6 +13,7 @@
 #include "kvstore/files/tier_file.h"
 #include "kvstore/files/tier_host.h"
 #include "kvstore/tier.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -141,7 +142,7 @@ static struct tier_file *open_file(const struct config *config)
 
 	if (!config->file_tier[0])
 		return NULL;
-	of.depth = of.depth < 1024 ? of.depth : 1024;
+	of.depth = min_u32(of.depth, 1024);
 	if (tier_file_open(&of, &file, why, sizeof(why)) < 0)
 		log_error("%s; going on without it: KV that leaves host memory is lost", why);
 	return file;

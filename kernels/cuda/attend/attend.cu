@@ -5,6 +5,7 @@
 #include "attend_kernel.cuh"
 #include "kernels/cuda/device/code.h"
 #include "merge.cuh"
+#include "proto/arith.h"
 
 static attend_function find_kernel(const struct device_kernel &of)
 {
@@ -88,7 +89,7 @@ extern "C" int device_attend(const struct device_attend *attend, struct launch_t
 				     : (uint32_t)((UINT64_C(1) << 32) / with.entry_divisor);
 	with.heads_inverse = 65536 / with.shape.row_heads + 1;
 	with.n_entries = with.n_work_tiles * (with.head_work_tiles ? 1 : with.shape.n_kv_heads);
-	shape.n_blocks = with.n_entries < with.n_blocks ? with.n_entries : with.n_blocks;
+	shape.n_blocks = min_u32(with.n_entries, with.n_blocks);
 	return launch_early(find_kernel(of), &with, shape, to);
 }
 
@@ -97,8 +98,8 @@ extern "C" int device_merge(const struct device_attend *attend, struct launch_to
 	uint64_t n_warps =
 		(uint64_t)attend->n_merges * attend->shape.n_kv_heads * attend->shape.row_heads
 		<< attend->merge_warps_log2;
-	struct launch_shape shape = {(uint32_t)((n_warps + MERGE_WARPS - 1) / MERGE_WARPS),
-				     MERGE_WARPS * 32, 0};
+	struct launch_shape shape = {(uint32_t)ceil_div_u64(n_warps, MERGE_WARPS), MERGE_WARPS * 32,
+				     0};
 
 	return n_warps ? launch_early(find_merge(attend->shape.head_dim, attend->shape.bf16),
 				      attend, shape, to)

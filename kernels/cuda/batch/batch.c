@@ -6,6 +6,7 @@
  */
 #include "batch_chosen.h"
 #include "batch_impl.h"
+#include "proto/arith.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -95,7 +96,7 @@ static void frame_count(struct batch *b, struct batch_frame *frame)
 		b->counters.busy_ns += clock->end_ns - clock->begin_ns;
 	b->counters.exchange_ns = clock->exchanged.ns;
 	b->counters.exchange_bytes = clock->exchanged.given_bytes + peer_gathered_bytes(b->peer);
-	b->done_id = frame->id > b->done_id ? frame->id : b->done_id;
+	b->done_id = max_u64(frame->id, b->done_id);
 }
 
 int batch_find_needs(struct batch *b, const struct backend_batch *batch, size_t *ret_host,
@@ -156,7 +157,7 @@ void batch_put_tells(struct batch *b, const struct backend_batch *batch, uint64_
 {
 	struct device_tells *tells = &b->tells[id % BATCH_FRAMES];
 
-	tells->n = batch->n_tells < DEVICE_TELLS ? batch->n_tells : DEVICE_TELLS;
+	tells->n = min_u32(batch->n_tells, DEVICE_TELLS);
 	for (uint32_t i = 0; i < tells->n; i++) {
 		tells->words[i].address = batch->tells[i].address;
 		tells->words[i].value = batch->tells[i].value;

@@ -6,6 +6,7 @@
 #include "batch_chosen.h"
 
 #include "kernels/cuda/device/windows.h"
+#include "proto/arith.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -51,11 +52,11 @@ static struct layout layout_of(const struct backend_job *job)
 	struct layout l = {.n_heads = job->shape->n_kv_heads,
 			   .n_ranges = c->n_ranges,
 			   .n_windows = windows_count(n_tokens_of(c)),
-			   .n_words = c->n_blocks / 64 + (c->n_blocks % 64 > 0)};
+			   .n_words = ceil_div(c->n_blocks, 64)};
 	uint32_t tokens = work_tile_tokens(job->shape);
 
 	for (uint32_t i = 0; i < c->n_ranges; i++)
-		l.n_work_tiles += (range_end(job, i) - c->ranges[i] + tokens - 1) / tokens;
+		l.n_work_tiles += ceil_div(range_end(job, i) - c->ranges[i], tokens);
 	l.windows = align_up((size_t)l.n_heads * l.n_work_tiles * sizeof(struct device_choice));
 	l.blocks = l.windows + align_up(l.n_windows * sizeof(uint32_t));
 	l.bytes = l.blocks +
@@ -126,10 +127,10 @@ static struct device_choice *add_work_tiles(const struct backend_job *job, uint3
 	uint32_t tokens = work_tile_tokens(job->shape),
 		 per = job->chosen->block_tokens / WINDOW_TOKENS;
 	uint32_t begin = job->chosen->ranges[range], end = range_end(job, range);
-	uint32_t n = (end - begin + tokens - 1) / tokens;
+	uint32_t n = ceil_div(end - begin, tokens);
 
 	for (uint32_t i = n; i-- > 0; ret++) {
-		uint32_t row = begin + i * tokens, last = row + tokens < end ? row + tokens : end;
+		uint32_t row = begin + i * tokens, last = min_u32(row + tokens, end);
 		uint32_t pos = job->list->rows[row].pos;
 
 		*ret = (struct device_choice){
@@ -184,12 +185,12 @@ static uint64_t place_kv_tiles(struct device_choice *choices, const struct layou
 
 	job->n_kv_tiles = kv_tiles_of(choices, n);
 	n_launches = (uint32_t)(job->n_kv_tiles * KV_TILE_BYTES / SCHEDULE_BYTES) + 1;
-	job->n_heads = (l->n_heads + n_launches - 1) / n_launches;
+	job->n_heads = ceil_div(l->n_heads, n_launches);
 	for (uint32_t i = 0; i < n; i++) {
 		at = i % (job->n_heads * l->n_work_tiles) ? at : 0;
 		choices[i].kv_tile = (uint32_t)at;
 		at += choices[i].n_kv_tiles;
-		most = at > most ? at : most;
+		most = max_u64(at, most);
 	}
 	return most;
 }
@@ -282,7 +283,7 @@ int chosen_launch(struct upload *u, const struct chosen_job *chosen, struct devi
 	attend->patched = 1;
 	attend->head_work_tiles = chosen->n_work_tiles;
 	for (uint32_t head = 0, n; head < n_heads; head += n) {
-		n = n_heads - head < chosen->n_heads ? n_heads - head : chosen->n_heads;
+		n = min_u32(n_heads - head, chosen->n_heads);
 		choose.choices = chosen->choose.choices + (size_t)head * chosen->n_work_tiles;
 		choose.n_work_tiles = n * chosen->n_work_tiles;
 		attend->n_work_tiles = choose.n_work_tiles;

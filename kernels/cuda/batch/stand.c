@@ -4,6 +4,7 @@
  * for it with the same tables. While a launch stands, nothing waits for the stream.
  */
 #include "batch_impl.h"
+#include "proto/arith.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -222,7 +223,7 @@ static void note_gap(struct stand *s, bool first)
 
 	if (!s->done_ns)
 		return;
-	gap_ns = gap_ns < GAP_CUT_NS ? gap_ns : GAP_CUT_NS;
+	gap_ns = min_u64(gap_ns, GAP_CUT_NS);
 	*usual = *usual ? *usual - *usual / GAP_WEIGHT + gap_ns / GAP_WEIGHT : gap_ns;
 }
 

@@ -7,6 +7,7 @@
  */
 #include "bring.h"
 #include "launch.cuh"
+#include "proto/arith.h"
 
 #include <cuda_runtime_api.h>
 
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(COPY_THREADS)
 template <typename WORD> static int launch(const struct device_bring *c, device_stream stream)
 {
 	uint64_t each = EACH * COPY_THREADS * sizeof(WORD);
-	dim3 grid((unsigned)((c->row_bytes + each - 1) / each), c->n_rows);
+	dim3 grid((unsigned)ceil_div_u64(c->row_bytes, each), c->n_rows);
 
 	copy_kernel<WORD><<<grid, COPY_THREADS, 0, stream>>>(*c);
 	return cudaGetLastError();

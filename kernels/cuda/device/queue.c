@@ -5,6 +5,7 @@
  */
 #include "queue.h"
 #include "bring.h"
+#include "proto/arith.h"
 #include "proto/clock.h"
 
 #include <cuda_runtime_api.h>
@@ -64,7 +65,7 @@ size_t queue_room(size_t bytes)
 
 	if (room <= QUEUE_GRANULE / 2)
 		return room;
-	return (bytes + QUEUE_GRANULE - 1) / QUEUE_GRANULE * QUEUE_GRANULE;
+	return round_up(bytes, QUEUE_GRANULE);
 }
 
 static int grow(struct queue *q, struct queue_buffer *buffer, size_t bytes, bool pinned)

@@ -4,6 +4,7 @@
  * from what lies askew.
  */
 #include "windows.h"
+#include "proto/arith.h"
 
 /* Where a window's next token has to be, for it to go on side by side. */
 struct expected {
@@ -42,7 +43,7 @@ uint32_t windows_find(const struct pool *pool, const struct work_shape *shape,
 			struct expected at = {slices[i].page, row};
 			uint32_t in = pos % WINDOW_TOKENS;
 
-			n = end - row < WINDOW_TOKENS - in ? end - row : WINDOW_TOKENS - in;
+			n = min_u32(end - row, WINDOW_TOKENS - in);
 			n_none += window_goes_on(shape, &pages, at, in, next,
 						 &ret[pos / WINDOW_TOKENS]);
 			next = (struct expected){at.page, row + n};

@@ -384,7 +384,7 @@ static uint32_t round_rows(const struct peer *p, const struct peer_rows *rows)
 		p->meeting->nccl ? GATHER_BYTES / p->meeting->n_all : p->meeting->slot_bytes;
 	uint64_t n = bytes / row_bytes ? bytes / row_bytes : 1;
 
-	return n < rows->n_rows ? (uint32_t)n : rows->n_rows;
+	return (uint32_t)min_u64(n, rows->n_rows);
 }
 
 static int exchange_rows(struct peer *p, const struct peer_rows *rows)

@@ -15,6 +15,7 @@
 #include "kernels/cuda/device/signals.cuh"
 #include "kernels/cuda/attend/traits.cuh"
 #include "peer.h"
+#include "proto/arith.h"
 
 #define WARPS 8u
 #define LOOKS 256u /* between two at the clock and across the bus */
@@ -367,9 +368,8 @@ extern "C" int device_exchange_init()
 
 extern "C" int device_exchange(const struct device_exchange *x, device_stream stream)
 {
-	uint32_t n_blocks = (x->n_rows * x->n_heads + WARPS - 1) / WARPS;
-	struct launch_shape shape = {n_blocks < x->most_blocks ? n_blocks : x->most_blocks,
-				     WARPS * 32, 0};
+	uint32_t n_blocks = ceil_div(x->n_rows * x->n_heads, WARPS);
+	struct launch_shape shape = {min_u32(n_blocks, x->most_blocks), WARPS * 32, 0};
 	struct launch_to to = {stream, NULL};
 
 	return launch_early(find_kernel(x->head_dim, x->bf16), x, shape, to);

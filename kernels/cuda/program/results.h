@@ -6,6 +6,7 @@
 #define COPPICE_CUDA_RESULTS_H
 
 #include "kernels/cuda/device/launch.h"
+#include "proto/arith.h"
 #include "proto/must_check.h"
 #include "kernels/program/program.h"
 
@@ -19,7 +20,7 @@ struct device_sum {
 /* Chunks that a vocabulary is cut into. */
 static inline uint32_t results_chunks(uint32_t n_vocab)
 {
-	return (n_vocab + RESULTS_CHUNK - 1) / RESULTS_CHUNK;
+	return ceil_div(n_vocab, RESULTS_CHUNK);
 }
 
 struct device_results {

@@ -242,7 +242,7 @@ static inline uint32_t run_copies(const struct run *run, uint32_t filled)
 {
 	uint32_t end = filled % DEVICE_KV_TILE_BLOCKS + run->piece_kv_blocks;
 
-	return run->n_pieces * ((end + DEVICE_KV_TILE_BLOCKS - 1) / DEVICE_KV_TILE_BLOCKS);
+	return run->n_pieces * ceil_div(end, DEVICE_KV_TILE_BLOCKS);
 }
 
 /* Those of the strip's item, [begin, end). */

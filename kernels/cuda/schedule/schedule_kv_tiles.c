@@ -5,6 +5,7 @@
  * for the tensor cores, the others for memory. See schedule_impl.h.
  */
 #include "schedule_impl.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 #include <string.h>
@@ -86,7 +87,7 @@ static uint32_t blocks_of_all(const struct cut *cut)
 {
 	uint32_t n_rows = cut->row_end - cut->row_begin;
 	uint32_t n = cut->dealt ? min_u32(n_rows, 1u << cut->blocks_log2)
-				: (n_rows + cut->block_tokens - 1) / cut->block_tokens;
+				: ceil_div(n_rows, cut->block_tokens);
 
 	return (1u << n) - 1;
 }
@@ -269,12 +270,10 @@ static int emit_wide_tile(struct make *m, struct cut *cut, uint32_t i, uint32_t 
 static int emit_narrow(struct make *m, struct cut *cut, uint32_t *block)
 {
 	const struct queue *common = &cut->queues[QUEUE_COMMON];
-	uint32_t left = 0, left_common = (common->n - common->used + DEVICE_KV_TILE_BLOCKS - 1) /
-					 DEVICE_KV_TILE_BLOCKS;
+	uint32_t left = 0, left_common = ceil_div(common->n - common->used, DEVICE_KV_TILE_BLOCKS);
 
 	for (uint32_t b = 0; b < DEVICE_WARPS; b++)
-		left += (cut->queues[b].n - cut->queues[b].used + DEVICE_KV_TILE_BLOCKS - 1) /
-			DEVICE_KV_TILE_BLOCKS;
+		left += ceil_div(cut->queues[b].n - cut->queues[b].used, DEVICE_KV_TILE_BLOCKS);
 	if (left == 0 || (left_common && *block % (1 + left / left_common) == 0)) {
 		(*block)++;
 		return left_common ? emit_next(m, cut, QUEUE_COMMON) : 0;
@@ -286,7 +285,7 @@ static int emit_narrow(struct make *m, struct cut *cut, uint32_t *block)
 
 static uint32_t kv_tiles_of(const struct queue *queue)
 {
-	return (queue->n + DEVICE_KV_TILE_BLOCKS - 1) / DEVICE_KV_TILE_BLOCKS;
+	return ceil_div(queue->n, DEVICE_KV_TILE_BLOCKS);
 }
 
 /* Between wide tiles as many KV tiles as keep pace, in fours, as wide tiles begin at multiples of
@@ -295,8 +294,7 @@ static int emit_queues(struct make *m, struct cut *cut)
 {
 	struct queue *wide_tiles = &cut->queues[QUEUE_WIDE];
 	uint32_t n_narrow = kv_tiles_of(&cut->queues[QUEUE_COMMON]), block = 0, done = 0;
-	uint32_t n_wide_tiles = (wide_tiles->n + WIDE_TILE_BLOCKS - 1) / WIDE_TILE_BLOCKS, run,
-		 alike = 0;
+	uint32_t n_wide_tiles = ceil_div(wide_tiles->n, WIDE_TILE_BLOCKS), run, alike = 0;
 	int r = 0;
 
 	for (uint32_t b = 0; b < DEVICE_WARPS; b++)

@@ -4,6 +4,7 @@
  * What has been added never makes it less. See schedule_impl.h.
  */
 #include "schedule_load.h"
+#include "proto/arith.h"
 
 #define LEAST_PART 0.3 /* of the limit, that is worth a work tile of its own */
 #define JUMP 0.25 /* of the limit, by which no run grows a part that has rows for it already */
@@ -20,7 +21,7 @@ void load_init(const struct make *m, const struct strip *strip, struct load *ret
 	*ret = (struct load){.n_rows = n, .n_blocks = 1, .first = DEVICE_WARPS};
 	while (ret->n_blocks * m->block_tokens < n)
 		ret->n_blocks *= 2;
-	ret->block_tokens = (n + ret->n_blocks - 1) / ret->n_blocks;
+	ret->block_tokens = ceil_div(n, ret->n_blocks);
 	ret->all_wide = is_wide(m, ret->n_blocks, (1u << ret->n_blocks) - 1);
 }
 
@@ -44,8 +45,8 @@ static void fill(struct open_tile *open, uint32_t *folded, uint32_t room, uint32
 /* What block b has to fold. */
 static double block_ns(const struct make *m, const struct deal *deal, uint32_t b)
 {
-	uint32_t kv_tiles = (deal->narrow[b] + DEVICE_KV_TILE_BLOCKS - 1) / DEVICE_KV_TILE_BLOCKS +
-			    (deal->common.blocks >> b & 1);
+	uint32_t kv_tiles =
+		ceil_div(deal->narrow[b], DEVICE_KV_TILE_BLOCKS) + (deal->common.blocks >> b & 1);
 	double ns =
 		kv_tiles * DEVICE_KV_TILE_BLOCKS * m->kv_tile_ns + deal->wide[b] * m->wide_tile_ns;
 

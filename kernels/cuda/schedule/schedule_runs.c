@@ -4,6 +4,7 @@
  * all of its rows see. See schedule_impl.h.
  */
 #include "schedule_impl.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 
@@ -22,13 +23,13 @@ struct reach {
 
 void run_weigh(const struct make *m, struct run *run)
 {
-	run->piece_kv_blocks = (run->n_kv_blocks + run->n_pieces - 1) / run->n_pieces;
+	run->piece_kv_blocks = ceil_div(run->n_kv_blocks, run->n_pieces);
 	run->read_ns = run->n_kv_blocks * m->read_ns + run_copies(run, 0) * m->want->costs->copy_ns;
 }
 
 static uint32_t kv_blocks_of(const struct work_piece *piece)
 {
-	return (piece->first + piece->count + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS -
+	return ceil_div(piece->first + piece->count, KV_BLOCK_TOKENS) -
 	       piece->first / KV_BLOCK_TOKENS;
 }
 

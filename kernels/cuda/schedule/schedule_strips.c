@@ -1,6 +1,7 @@
 /* schedule_strips.c - strips of an item's rows, and which KV blocks these see. See
  * schedule_impl.h. */
 #include "schedule_impl.h"
+#include "proto/arith.h"
 
 #include <errno.h>
 
@@ -240,7 +241,7 @@ static void common_find(struct make *m, uint32_t item)
 			m->common.pos = min_u32(m->common.pos, piece->pos);
 			m->common.row_begin = max_u32(m->common.row_begin, piece->row_begin);
 			m->common.row_end = min_u32(m->common.row_end, piece->row_end);
-			m->common.pos_end = end > m->common.pos_end ? end : m->common.pos_end;
+			m->common.pos_end = max_u64(end, m->common.pos_end);
 		}
 	}
 }

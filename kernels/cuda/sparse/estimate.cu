@@ -14,10 +14,12 @@
 #include "estimate_narrow.cuh"
 #include "estimate_wide.cuh"
 #include "kernels/cuda/device/code.h"
+#include "proto/arith.h"
 
 #define GATHER_THREADS 256u
 #define WEIGHT_WARPS 4u
 #define MASS_THREADS 1024u
+#define SCRATCH_ALIGN 1024u
 
 __global__ void __launch_bounds__(GATHER_THREADS)
 	gather_kernel(const __grid_constant__ struct estimate_job j)
@@ -100,9 +102,9 @@ __global__ void __launch_bounds__(MASS_THREADS)
 	__shared__ float parts[MASS_THREADS];
 	uint32_t column = blockIdx.x * blockDim.x + threadIdx.x, kv_block = j.e.shape.group;
 	uint32_t of_block = j.e.block_tokens / j.e.stride, first = blockIdx.y * of_block;
-	uint32_t n = j.n_rows - first < of_block ? j.n_rows - first : of_block;
+	uint32_t n = min_u32(j.n_rows - first, of_block);
 	uint32_t chunks = (of_block >> j.chunk_log2) >> 3, begin = column * chunks;
-	uint32_t end = begin + chunks < j.n_chunks ? begin + chunks : j.n_chunks;
+	uint32_t end = min_u32(begin + chunks, j.n_chunks);
 	float sum = 0;
 
 	launch_wait();
@@ -138,16 +140,6 @@ typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32
 				    const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
 				    CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-static uint32_t round_up(uint32_t n, uint32_t of)
-{
-	return n / of + (n % of > 0);
-}
-
-static uint64_t aligned(uint64_t bytes)
-{
-	return (bytes + 1023) / 1024 * 1024;
-}
-
 static bool shape_ok(const struct device_estimate *e)
 {
 	uint32_t eights = e->block_tokens / (e->stride ? 8 * e->stride : 1);
@@ -169,7 +161,7 @@ static void count_tiles(struct estimate_job *j, bool wide)
 			last_seen_of(*j, i * tile_rows, (i + 1) * tile_rows) / j->tile_columns + 1;
 
 		n_seen += n;
-		j->n_common = n < j->n_common ? n : j->n_common;
+		j->n_common = min_u32(n, j->n_common);
 	}
 	j->n_head_tiles = n_seen;
 	if (wide && j->n_row_tiles <= ESTIMATE_LIST_ROWS &&
@@ -190,20 +182,20 @@ static struct estimate_job job_make(const struct device_estimate *e, bool wide)
 	j.kv_block_units = j.kv_block_bytes / j.unit_bytes;
 	j.k_slabs = kv_part_bytes(e->shape.head_dim) / SLAB_BYTES;
 	j.page_kv_blocks = (uint32_t)(e->page_bytes / j.unit_bytes);
-	j.n_slabs = e->means ? round_up(e->shape.head_dim, SLAB_VALUES)
+	j.n_slabs = e->means ? ceil_div(e->shape.head_dim, SLAB_VALUES)
 			     : j.k_slabs * (e->stride / KV_BLOCK_TOKENS);
-	j.n_rows = round_up(e->n_q, e->stride);
-	j.n_columns = round_up(e->n_k, e->stride);
+	j.n_rows = ceil_div(e->n_q, e->stride);
+	j.n_columns = ceil_div(e->n_k, e->stride);
 	j.m = e->shape.group * j.n_rows;
 	j.tile_columns = wide ? WIDE_COLUMNS : NARROW_COLUMNS;
-	j.n_tiles = round_up(j.n_columns, j.tile_columns);
+	j.n_tiles = ceil_div(j.n_columns, j.tile_columns);
 	while (2u << j.chunk_log2 <= eights && 16u << j.chunk_log2 <= j.tile_columns)
 		j.chunk_log2++;
 	j.n_chunks = j.n_tiles * (j.tile_columns >> j.chunk_log2 >> 3);
-	j.n_row_tiles = round_up(j.m, wide ? WIDE_BLOCKS * WIDE_ROWS : NARROW_ROWS);
+	j.n_row_tiles = ceil_div(j.m, wide ? WIDE_BLOCKS * WIDE_ROWS : NARROW_ROWS);
 	count_tiles(&j, wide);
-	j.n_q_blocks = round_up(e->n_q, e->block_tokens);
-	j.n_k_blocks = round_up(e->n_k, e->block_tokens);
+	j.n_q_blocks = ceil_div(e->n_q, e->block_tokens);
+	j.n_k_blocks = ceil_div(e->n_k, e->block_tokens);
 	j.scale_log2 = e->means ? e->shape.scale_log2 : e->shape.scale_log2 / (float)e->stride;
 	return j;
 }
@@ -213,9 +205,9 @@ static void scratch_bytes(const struct estimate_job &j, uint64_t (&ret)[3])
 {
 	uint64_t rows = (uint64_t)j.e.shape.n_kv_heads * j.m;
 
-	ret[0] = aligned(rows * j.n_slabs * SLAB_BYTES);
-	ret[1] = aligned(rows * j.n_chunks * sizeof(float));
-	ret[2] = aligned(rows * j.n_tiles * sizeof(float2));
+	ret[0] = align_to(rows * j.n_slabs * SLAB_BYTES, SCRATCH_ALIGN);
+	ret[1] = align_to(rows * j.n_chunks * sizeof(float), SCRATCH_ALIGN);
+	ret[2] = align_to(rows * j.n_tiles * sizeof(float2), SCRATCH_ALIGN);
 }
 
 extern "C" uint64_t device_estimate_bytes(const struct device_estimate *e)
@@ -226,8 +218,7 @@ extern "C" uint64_t device_estimate_bytes(const struct device_estimate *e)
 		return 0;
 	scratch_bytes(job_make(e, true), wide);
 	scratch_bytes(job_make(e, false), narrow);
-	return wide[0] + (wide[1] > narrow[1] ? wide[1] : narrow[1]) +
-	       (wide[2] > narrow[2] ? wide[2] : narrow[2]);
+	return wide[0] + max_u64(wide[1], narrow[1]) + max_u64(wide[2], narrow[2]);
 }
 
 /* What a map is of; each array [rank]. */
@@ -376,11 +367,11 @@ static int start_masses(const struct estimate_job &j, cudaStream_t stream)
 	uint32_t rows = j.e.block_tokens / j.e.stride * j.e.shape.group; /* 8 at least */
 	uint32_t columns = 32, threads = 1, others = j.n_q_blocks * j.e.shape.n_kv_heads;
 
-	while (columns > 4 && round_up(j.n_k_blocks, columns) * others < 2 * multiprocessors())
+	while (columns > 4 && ceil_div(j.n_k_blocks, columns) * others < 2 * multiprocessors())
 		columns /= 2;
 	while (threads * columns < MASS_THREADS && threads * 8 <= rows)
 		threads *= 2;
-	const struct grid grid = {dim3(round_up(j.n_k_blocks, columns), j.n_q_blocks,
+	const struct grid grid = {dim3(ceil_div(j.n_k_blocks, columns), j.n_q_blocks,
 				       j.e.shape.n_kv_heads),
 				  dim3(columns, threads), 0, 1};
 
@@ -401,10 +392,9 @@ extern "C" int device_estimate(const struct device_estimate *e, device_stream st
 		    estimate_unit_bytes(e->shape.head_dim) > KV_SOURCE_BYTES;
 	struct estimate_job j = job_make(e, wide);
 	uint64_t rows = (uint64_t)e->shape.n_kv_heads * j.m, n_chunks = rows * j.n_slabs * 8;
-	const struct grid gather = {dim3((uint32_t)((n_chunks + GATHER_THREADS - 1) /
-						    GATHER_THREADS)),
+	const struct grid gather = {dim3((uint32_t)ceil_div_u64(n_chunks, GATHER_THREADS)),
 				    dim3(GATHER_THREADS), 0, 1};
-	const struct grid weight = {dim3((uint32_t)((rows + WEIGHT_WARPS - 1) / WEIGHT_WARPS)),
+	const struct grid weight = {dim3((uint32_t)ceil_div_u64(rows, WEIGHT_WARPS)),
 				    dim3(WEIGHT_WARPS * 32), 0, 1};
 
 	scratch_bytes(j, bytes);

@@ -69,7 +69,7 @@ static void fill_tables(const struct sparse *with, const struct backend_estimate
 		for (; row < end; row += n, pos += n) {
 			uint32_t left = ESTIMATE_WINDOW_TOKENS - pos % ESTIMATE_WINDOW_TOKENS;
 
-			n = end - row < left ? end - row : left;
+			n = min_u32(end - row, left);
 			if (t->windows[pos / ESTIMATE_WINDOW_TOKENS] & ESTIMATE_LISTED)
 				list_tokens(with, e, t, pos,
 					    (struct work_slice){e->slices[i].page, (uint16_t)row,
@@ -117,7 +117,7 @@ static int bring_q(const struct sparse *with, const struct backend_estimate *e,
 	int r = 0;
 
 	for (uint32_t row = 0, n; row < e->n_q && !r; row += n) {
-		n = e->n_q - row < ROWS_MOST ? e->n_q - row : ROWS_MOST;
+		n = min_u32(e->n_q - row, ROWS_MOST);
 		const struct device_bring q = {.from = e->q + row * e->q_stride,
 					       .to = on->q + row * on->q_stride,
 					       .from_stride = e->q_stride,

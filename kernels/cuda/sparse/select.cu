@@ -7,6 +7,7 @@
  * the end are kept, as many as it takes. Where masses are no numbers everything is.
  */
 #include "select.h"
+#include "proto/arith.h"
 
 #include <cuda_runtime_api.h>
 
@@ -48,17 +49,17 @@ __device__ inline struct row row_of(const struct device_select &s, uint32_t inde
 {
 	uint32_t range = index % s.n_ranges, from = s.skip + range * s.block_tokens,
 		 left = s.n - from;
-	uint32_t to = from + (left < s.block_tokens ? left : s.block_tokens);
+	uint32_t to = from + min_u32(left, s.block_tokens);
 	uint32_t last, own, recent;
 	struct row r = {s.mass + (uint64_t)index * s.n_blocks};
 
 	from = range ? from : 0;
 	last = (s.pos + to - 1) / s.block_tokens;
 	own = last - (s.pos + from) / s.block_tokens + 1;
-	recent = s.recent_blocks > own ? s.recent_blocks : own;
+	recent = max_u32(s.recent_blocks, own);
 	r.n_queries = to - from;
 	r.seen = last + 1;
-	r.begin = s.sink_blocks < r.seen ? s.sink_blocks : r.seen;
+	r.begin = min_u32(s.sink_blocks, r.seen);
 	r.end = recent < r.seen - r.begin ? r.seen - recent : r.begin;
 	r.always = mass_from(r.mass, 0, r.begin, 0) + mass_from(r.mass, r.end, r.seen, 0);
 	r.total = r.always + mass_from(r.mass, r.begin, r.end, 0);
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(SELECT_WARPS * 32)
 
 extern "C" int device_select(const struct device_select *select, device_stream stream)
 {
-	uint32_t n_blocks = (select->n_rows + SELECT_WARPS - 1) / SELECT_WARPS;
+	uint32_t n_blocks = ceil_div(select->n_rows, SELECT_WARPS);
 
 	select_kernel<<<n_blocks, SELECT_WARPS * 32, 0, stream>>>(*select);
 	return cudaGetLastError();

@@ -6,6 +6,7 @@
  */
 #include "summary.h"
 #include "kernels/cuda/device/halves.cuh"
+#include "proto/arith.h"
 
 #include <cuda_runtime_api.h>
 
@@ -46,7 +47,7 @@ __global__ void __launch_bounds__(MEAN_WARPS * 32)
 extern "C" int device_means(const struct device_means *means, device_stream stream)
 {
 	uint64_t warps = (uint64_t)means->n * means->n_heads;
-	uint32_t n_blocks = (uint32_t)((warps + MEAN_WARPS - 1) / MEAN_WARPS);
+	uint32_t n_blocks = (uint32_t)ceil_div_u64(warps, MEAN_WARPS);
 
 	if (means->bf16)
 		mean_kernel<__nv_bfloat16><<<n_blocks, MEAN_WARPS * 32, 0, stream>>>(*means);

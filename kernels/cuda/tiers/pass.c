@@ -6,6 +6,7 @@
 #include "pass.h"
 
 #include "kernels/cuda/device/bring.h"
+#include "proto/arith.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -40,7 +41,7 @@ static struct room room_of(const struct pass *p, const struct work_shape *shape,
 	r.o_bytes = r.row * n_rows;
 	r.lse_bytes = r.lse_row * n_rows;
 	r.n_parts = parts_of(p, r.o_bytes);
-	r.q = (r.state_row * n_rows + 255) / 256 * 256;
+	r.q = align_to(r.state_row * n_rows, 256);
 	r.o = r.q + r.row * n_rows;
 	r.lse = r.o + r.n_parts * r.o_bytes;
 	r.end = r.lse + r.n_parts * r.lse_bytes;

@@ -4,6 +4,7 @@
  * what is asked for behind it never ends, and nobody waits for it.
  */
 #include "tier.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <cuda_runtime_api.h>
@@ -293,14 +294,14 @@ uint64_t tier_copy(struct tier *t, enum tier_way way, const struct tier_ask *ask
 		return ++w->n_asked;
 	if (way == TIER_UP) {
 		uint64_t behind = readers_of(t, pool, bytes);
-		w->behind = behind > w->behind ? behind : w->behind;
+		w->behind = max_u64(behind, w->behind);
 	}
 	uint64_t from = way == TIER_DOWN ? pool : at, to = way == TIER_DOWN ? at : pool;
 	if (!tier_runs_add(&w->next, from, to, bytes)) {
 		way_launch(t, w);
 		tier_runs_add(&w->next, from, to, bytes);
 	}
-	w->after = after > w->after ? after : w->after;
+	w->after = max_u64(after, w->after);
 	if (way == TIER_DOWN)
 		reader_add(t, pool, bytes);
 	return ++w->n_asked;

@@ -14,6 +14,7 @@
 #include "kernels/cuda/device/halves.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "tier.h"
+#include "proto/arith.h"
 
 #include <cuda_runtime_api.h>
 
@@ -184,7 +185,7 @@ __global__ void __launch_bounds__(FOLD_WARPS * 32)
 
 extern "C" int device_fold(const struct device_fold *fold, device_stream stream)
 {
-	uint32_t n_blocks = (fold->n_rows * fold->n_heads + FOLD_WARPS - 1) / FOLD_WARPS;
+	uint32_t n_blocks = ceil_div(fold->n_rows * fold->n_heads, FOLD_WARPS);
 
 	if (fold->bf16)
 		fold_kernel<__nv_bfloat16><<<n_blocks, FOLD_WARPS * 32, 0, stream>>>(*fold);

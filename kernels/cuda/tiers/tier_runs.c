@@ -4,6 +4,7 @@
  * turns out not to have is not asked for twice.
  */
 #include "tier_runs.h"
+#include "proto/arith.h"
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>
@@ -161,9 +162,8 @@ static cudaError_t put_run(const struct tier_run *run, uint64_t most_bytes, cuda
 		r = cudaMemcpy2DAsync((void *)(uintptr_t)(run->to + i * run->to_stride),
 				      run->to_stride,
 				      (const void *)(uintptr_t)(run->from + i * run->from_stride),
-				      run->from_stride, run->bytes,
-				      run->n - i < each ? run->n - i : each, cudaMemcpyDefault,
-				      stream);
+				      run->from_stride, run->bytes, min_u32(run->n - i, each),
+				      cudaMemcpyDefault, stream);
 	return r;
 }
 
