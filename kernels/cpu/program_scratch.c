@@ -11,25 +11,13 @@
 #include "huge.h"
 
 #include "kernels/backend.h"
+#include "kernels/program/carve.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #define PART_BYTES 64u /* parts begin at multiples of it */
 #define LARGE_BYTES (16 * HUGE_BYTES)
-
-struct carving {
-	char *block; /* NULL: only counted */
-	uint64_t bytes;
-};
-
-static void *carve(struct carving *c, uint64_t n, size_t size)
-{
-	uint64_t at = c->bytes;
-
-	c->bytes = align_to(at + n * size, PART_BYTES);
-	return c->block ? c->block + at : NULL;
-}
 
 static void carve_all(const struct backend_program *program, uint64_t rows, struct carving *c,
 		      struct program_scratch *ret)
@@ -54,7 +42,7 @@ static void carve_all(const struct backend_program *program, uint64_t rows, stru
 uint64_t program_scratch_bytes(const struct backend_program *program, uint32_t rows)
 {
 	struct program_scratch nowhere;
-	struct carving c = {0};
+	struct carving c = {.align = PART_BYTES};
 
 	carve_all(program, rows, &c, &nowhere);
 	return c.bytes;
@@ -82,7 +70,7 @@ int program_scratch_reserve(struct backend_program *program, uint32_t rows)
 {
 	struct program_scratch *s = &program->scratch;
 	uint64_t bytes = program_scratch_bytes(program, rows);
-	struct carving c = {0};
+	struct carving c = {.align = PART_BYTES};
 
 	if (rows <= s->rows)
 		return 0;

@@ -7,6 +7,7 @@
 #include "scratch.h"
 
 #include "proto/arith.h"
+#include "kernels/program/carve.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -89,19 +90,6 @@ static uint32_t forms_of(const struct program *p, uint32_t reg)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-struct carving {
-	char *block; /* NULL: only counted */
-	uint64_t bytes;
-};
-
-static void *carve(struct carving *c, uint64_t n, size_t size)
-{
-	uint64_t at = c->bytes;
-
-	c->bytes = align_to(at + n * size, PROGRAM_ALIGN);
-	return c->block && n ? c->block + at : NULL;
-}
-
 static uint32_t stride_of(uint32_t width)
 {
 	return (uint32_t)align_to(width, PROGRAM_ROW_ALIGN);
@@ -115,8 +103,8 @@ static void carve_registers(const struct backend_program *program, uint64_t rows
 		uint64_t n = rows * stride_of(program->widths.of[i]);
 
 		ret->stride[i] = stride_of(program->widths.of[i]);
-		ret->wide[i] = carve(c, forms & PROGRAM_WIDE ? n : 0, sizeof(float));
-		ret->narrow[i] = carve(c, forms & PROGRAM_NARROW ? n : 0, 2);
+		ret->wide[i] = forms & PROGRAM_WIDE ? carve(c, n, sizeof(float)) : NULL;
+		ret->narrow[i] = forms & PROGRAM_NARROW ? carve(c, n, 2) : NULL;
 	}
 }
 
@@ -155,7 +143,7 @@ static void carve_all(const struct backend_program *program, uint64_t rows, stru
 uint64_t scratch_bytes(const struct backend_program *program, uint32_t rows)
 {
 	struct program_scratch nowhere;
-	struct carving c = {0};
+	struct carving c = {.align = PROGRAM_ALIGN};
 
 	carve_all(program, rows, &c, &nowhere);
 	return c.bytes;
@@ -166,7 +154,7 @@ int scratch_init(struct backend_program *program)
 	struct program_scratch *s = &program->scratch;
 	const struct program *p = program->p;
 	uint64_t bytes = scratch_bytes(program, PROGRAM_MAX_ROWS);
-	struct carving c = {0};
+	struct carving c = {.align = PROGRAM_ALIGN};
 
 	if (cudaMalloc((void **)&c.block, bytes) != cudaSuccess) {
 		cudaGetLastError();
