@@ -5,6 +5,7 @@
 #define COPPICE_POOL_CONFIG_H
 
 #include "backend.h"
+#include "proto/must_check.h"
 #include "say.h"
 
 #include <errno.h>
@@ -12,8 +13,8 @@
 #define EXTENT_STEP (UINT64_C(2) << 20) /* extents are multiples of it */
 
 /* 0, or -EINVAL and a sentence in error. */
-static inline int pool_config_check(const struct backend_config *config, char *error,
-				    size_t error_bytes)
+MUST_CHECK static inline int pool_config_check(const struct backend_config *config, char *error,
+					       size_t error_bytes)
 {
 	if (config->extent_bytes == 0 || config->extent_bytes % EXTENT_STEP != 0) {
 		say(error, error_bytes, "extent_bytes %llu is no multiple of 2 MiB",

@@ -2,6 +2,8 @@
 #ifndef COPPICED_GROW_H
 #define COPPICED_GROW_H
 
+#include "proto/must_check.h"
+
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,7 +12,8 @@
 /* Room for n elements; 0 or -ENOMEM, the array as it was. */
 #define GROW(array, room, n) grow_array((void **)&(array), &(room), (n), sizeof(*(array)))
 
-static inline int grow_array(void **array, uint32_t *room, uint32_t n, size_t element_bytes)
+MUST_CHECK static inline int grow_array(void **array, uint32_t *room, uint32_t n,
+					size_t element_bytes)
 {
 	if (n <= *room)
 		return 0;
@@ -27,7 +30,8 @@ static inline int grow_array(void **array, uint32_t *room, uint32_t n, size_t el
 /* The same; elements that are new are all zero. */
 #define GROW_ZEROED(array, room, n) grow_zeroed((void **)&(array), &(room), (n), sizeof(*(array)))
 
-static inline int grow_zeroed(void **array, uint32_t *room, uint32_t n, size_t element_bytes)
+MUST_CHECK static inline int grow_zeroed(void **array, uint32_t *room, uint32_t n,
+					 size_t element_bytes)
 {
 	uint32_t had = *room;
 

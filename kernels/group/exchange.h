@@ -78,7 +78,7 @@ struct exchange_ops {
  * or everybody's this one, has ended. 0; -ETIMEDOUT: a rank did not answer in time; -ECONNRESET: a
  * rank is gone; -EPROTO: a rank speaks of other rows; -EIO: failed before or given up by another;
  * -ENOMEM. After an error all ends of the exchange are done with. */
-static inline int exchange_run(struct exchange *x, const struct exchange_rows *rows)
+MUST_CHECK static inline int exchange_run(struct exchange *x, const struct exchange_rows *rows)
 {
 	return x->ops->run(x, rows);
 }
