@@ -1,6 +1,6 @@
 /*
- * thread.h - how a thread of kernels begins: with all signals blocked, as they are for threads that
- * expect them, and with a name that tools show.
+ * thread.h - how a thread begins: with all signals blocked, as they are for threads that expect
+ * them, and with a name that tools show.
  */
 #ifndef COPPICE_KERNELS_THREAD_H
 #define COPPICE_KERNELS_THREAD_H
@@ -11,7 +11,8 @@
 #include <signal.h>
 #include <stddef.h>
 
-/* name: 15 characters at most. 0 or -errno. */
+/* Whatever the caller's mask. name: 15 characters at most; NULL: the thread names itself. 0 or
+ * -errno. */
 MUST_CHECK static inline int thread_start(const char *name, void *(*body)(void *), void *arg,
 					  pthread_t *ret)
 {
@@ -25,7 +26,8 @@ MUST_CHECK static inline int thread_start(const char *name, void *(*body)(void *
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (r)
 		return -r;
-	pthread_setname_np(thread, name);
+	if (name)
+		pthread_setname_np(thread, name);
 	*ret = thread;
 	return 0;
 }

@@ -28,15 +28,3 @@ void threads_let_end(bool may)
 	sigdelset(&set, SIGHUP);
 	pthread_sigmask(may ? SIG_UNBLOCK : SIG_BLOCK, &set, NULL);
 }
-
-int threads_start(pthread_t *ret, void *(*body)(void *), void *arg)
-{
-	sigset_t all, old;
-	int r;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pthread_create(ret, NULL, body, arg);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return -r;
-}

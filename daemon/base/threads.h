@@ -5,8 +5,6 @@
 #ifndef COPPICED_THREADS_H
 #define COPPICED_THREADS_H
 
-#include "proto/must_check.h"
-
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -15,8 +13,6 @@
 void threads_signals(sigset_t *ret);
 /* Before the first thread starts, so that all inherit it. SIGPIPE is ignored from then on. */
 void threads_block_signals(void);
-/* Starts a thread that takes no signal at all, whatever the caller's mask. 0 or -errno. */
-MUST_CHECK int threads_start(pthread_t *ret, void *(*body)(void *), void *arg);
 /* While the loop does not run yet and this thread waits for long: may SIGTERM and SIGINT end the
  * process at once? */
 void threads_let_end(bool may);

@@ -19,7 +19,7 @@
 #include "sched.h"
 
 #include "birth.h"
-#include "daemon/base/threads.h"
+#include "kernels/thread.h"
 #include "daemon/sched/core/away.h"
 #include "daemon/sched/step/step_end.h"
 #include "extents.h"
@@ -283,7 +283,7 @@ static void *sched_main(void *arg)
 
 static int start_thread(struct sched *s)
 {
-	int r = threads_start(&s->thread, sched_main, s);
+	int r = thread_start(NULL, sched_main, s, &s->thread);
 
 	s->started = r == 0;
 	return r;

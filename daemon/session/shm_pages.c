@@ -8,7 +8,7 @@
  */
 #include "shm_pages.h"
 
-#include "daemon/base/threads.h"
+#include "kernels/thread.h"
 #include "proto/arith.h"
 
 #include <errno.h>
@@ -142,7 +142,7 @@ int shm_pages_init(struct shm_pages *pages, struct loop *loop)
 		return -errno;
 	pthread_mutex_init(&pages->mutex, NULL);
 	pthread_cond_init(&pages->more, NULL);
-	r = threads_start(&pages->thread, thread_main, pages);
+	r = thread_start(NULL, thread_main, pages, &pages->thread);
 	if (r < 0) {
 		close(pages->fd);
 		return r;

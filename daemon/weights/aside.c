@@ -4,7 +4,7 @@
  */
 #include "aside.h"
 
-#include "daemon/base/threads.h"
+#include "kernels/thread.h"
 
 #include <stddef.h>
 
@@ -38,7 +38,7 @@ void aside_init(struct aside *a)
 	*a = (struct aside){0};
 	pthread_mutex_init(&a->lock, NULL);
 	pthread_cond_init(&a->changed, NULL);
-	a->there = threads_start(&a->thread, aside_main, a) == 0;
+	a->there = thread_start(NULL, aside_main, a, &a->thread) == 0;
 }
 
 void aside_done(struct aside *a)

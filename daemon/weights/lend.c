@@ -6,7 +6,7 @@
 
 #include "table.h"
 
-#include "daemon/base/threads.h"
+#include "kernels/thread.h"
 
 #include <errno.h>
 
@@ -67,7 +67,7 @@ static void *lend_main(void *arg)
 static int start(struct weights *weights)
 {
 	pthread_t thread;
-	int r = threads_start(&thread, lend_main, weights);
+	int r = thread_start(NULL, lend_main, weights, &thread);
 
 	if (r < 0)
 		over(weights, r, NULL);

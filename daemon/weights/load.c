@@ -11,7 +11,7 @@
 #include "spawn.h"
 #include "table.h"
 
-#include "daemon/base/threads.h"
+#include "kernels/thread.h"
 #include "daemon/base/units.h"
 
 #include "proto/arith.h"
@@ -532,7 +532,7 @@ static int start(struct weights *weights, int client_fd)
 				   .client_fd = client_fd,
 				   .process.fd = -1,
 				   .hash = XXH3_createState()};
-		r = l->hash ? threads_start(&thread, load_main, l) : -ENOMEM;
+		r = l->hash ? thread_start(NULL, load_main, l, &thread) : -ENOMEM;
 	}
 	if (r == 0) {
 		pthread_detach(thread);

@@ -14,7 +14,7 @@
 
 #include "proto/clock.h"
 #include "daemon/base/log_user.h"
-#include "daemon/base/threads.h"
+#include "kernels/thread.h"
 #include "daemon/base/units.h"
 
 #include "proto/arith.h"
@@ -127,7 +127,7 @@ static int go_start(struct weights_table *table, struct weights_list *go)
 	going->table = table;
 	TAILQ_INIT(&going->list);
 	TAILQ_CONCAT(&going->list, go, link);
-	int r = threads_start(&thread, go_main, going);
+	int r = thread_start(NULL, go_main, going, &thread);
 
 	if (r == 0) {
 		pthread_detach(thread);

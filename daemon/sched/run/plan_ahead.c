@@ -8,7 +8,7 @@
  */
 #include "plan_ahead.h"
 
-#include "daemon/base/threads.h"
+#include "kernels/thread.h"
 
 #include "kernels/plan/plan.h"
 
@@ -94,7 +94,7 @@ struct plan *plan_ahead_next(struct plan_ahead *a, const struct plan *plan)
 /* Without a thread batches make their plans themselves. */
 static bool start_thread(struct plan_ahead *a)
 {
-	a->started = threads_start(&a->thread, plan_ahead_main, a) == 0;
+	a->started = thread_start(NULL, plan_ahead_main, a, &a->thread) == 0;
 	return a->started;
 }
 
