@@ -108,6 +108,28 @@ static void a_backend_that_holds_the_thread_has_it_for_some_milliseconds(void **
 	school_free(s);
 }
 
+/* Of a backend that holds nobody. Who is seen again after a while waits as a newcomer does. */
+static void who_was_not_there_waits_for_a_part_of_a_long_pass(void **state)
+{
+	struct school *s = school_of_heavy_rows();
+	double most_ns = 2.0 * s->h.config.batch_budget_ms * MS;
+	struct other other;
+
+	(void)state;
+	go_until(s, NULL, world.now_ns + (uint64_t)(1000 * MS));
+	assert_true(world.longest_segment_ns > 0.9 * most_ns);
+	assert_true(world.longest_segment_ns <= most_ns);
+	other_join(&other, s, 2);
+	for (int i = 0; i < 6; i++) {
+		other.idles = i % 2 > 0;
+		go_until(s, &other, world.now_ns + (uint64_t)(300 * MS));
+	}
+	assert_true(other.n_steps > 0);
+	assert_true(other.longest_ns <= most_ns + 0.5 * MS);
+	other_end(&other);
+	school_free(s);
+}
+
 #define N_PROMPT 200u /* rows, each of which is a batch: the next one is there when one ends */
 
 /* Until the prompt's layer is done: batches that begin while no segment does, at most. */
@@ -470,6 +492,7 @@ int main(void)
 		cmocka_unit_test(layers_wait_for_as_long_as_the_key_says),
 		cmocka_unit_test(layers_wait_for_a_part_of_the_heaviest_layer),
 		cmocka_unit_test(a_backend_that_holds_the_thread_has_it_for_some_milliseconds),
+		cmocka_unit_test(who_was_not_there_waits_for_a_part_of_a_long_pass),
 		cmocka_unit_test(of_who_has_both_layers_and_passes_go_in_turns),
 		cmocka_unit_test(a_segment_that_is_no_part_of_its_pass_is_gone_on_from),
 		cmocka_unit_test(the_attention_of_a_layer_is_no_longer_than_a_batch),

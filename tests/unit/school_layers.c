@@ -72,6 +72,7 @@ static void other_go(struct other *o)
 		o->longest_ns = (double)(world.now_ns - o->asked_ns);
 	if (o->idles) {
 		client_submit(&o->c, (struct abi_entry){.kind = ABI_NOP}, NULL, 0);
+		o->asked_ns = 0;
 		return;
 	}
 	o->n_steps += o->asked_ns != 0;

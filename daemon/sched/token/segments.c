@@ -2,7 +2,7 @@
  * segments.c - how long a segment of a pass may be, what the backend is told of it, and whose time
  * it is.
  *
- * A pass that nobody waits behind is one segment. Each is told all of the pass's rows: it goes on
+ * A pass that nobody waits behind is one segment, but where that would take long. Each is told all of the pass's rows: it goes on
  * where the last one ended, or begins anew where the backend no longer has what that left.
  */
 #include "segments.h"
@@ -22,6 +22,7 @@
  * thread. */
 #define LAYERS_PART 0.4
 #define HELD_PART 2.0
+#define ALONE_PART 2.0 /* of batch_budget_ms: for so long who comes unheard of may wait */
 #define LAYERS_NS UINT64_C(100000000) /* who computes layers does so still, after so long */
 #define SPARE_PART 0.1 /* of what all need: rows of who has not come, to keep a plan */
 
@@ -52,7 +53,10 @@ static uint64_t segment_ns(const struct passes *p)
 		return (uint64_t)(LAYERS_PART * ns);
 	if (company_may_cut_in(p))
 		return (uint64_t)ns;
-	return p->core->ops->program->holds ? (uint64_t)(HELD_PART * ns) : 0;
+	if (p->core->ops->program->holds)
+		return (uint64_t)(HELD_PART * ns);
+	ns = ALONE_PART * p->core->config->batch_budget_ms * 1e6;
+	return p->now->ns > ns ? (uint64_t)ns : 0;
 }
 
 /* While nothing moves KV under a pass that is run at once, who is absent may have rows in it. */
