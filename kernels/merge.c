@@ -4,7 +4,7 @@
  * is told apart first, so that a merge with nothing changes no bit.
  */
 #include "merge.h"
-#include "races.h"
+#include "accesses.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -22,10 +22,12 @@ static bool is_empty(const struct merge_state *state)
 	return state->max == -INFINITY && state->sum == 0;
 }
 
-static RACES_TOLD void add(float *o, float ours, const float *part_o, float theirs, uint32_t n)
+static ACCESSES_TOLD void add(float *o, float ours, const float *part_o, float theirs, uint32_t n)
 {
-	races_write(o, n * sizeof(*o));
-	races_read(part_o, n * sizeof(*part_o));
+	access_aligned(o, sizeof(*o));
+	access_aligned(part_o, sizeof(*part_o));
+	access_write(o, n * sizeof(*o));
+	access_read(part_o, n * sizeof(*part_o));
 	for (uint32_t i = 0; i < n; i++)
 		o[i] = o[i] * ours + part_o[i] * theirs;
 }

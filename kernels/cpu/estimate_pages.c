@@ -2,6 +2,7 @@
  * before they are summed. */
 #include "estimate_pages.h"
 
+#include "kernels/accesses.h"
 #include "proto/arith.h"
 #include "summary.h"
 #include "kernels/slices.h"
@@ -143,6 +144,7 @@ static void score_tile(const struct run *run, uint32_t column, struct head *h)
 {
 	_Alignas(64) float s[VEC_BLOCK * TILE];
 
+	access_own_read(h->k, (size_t)run->depth * TILE * sizeof(*h->k));
 	for (uint32_t row = 0; row < run->m_room; row += VEC_BLOCK) {
 		struct vec_score score = {.q = h->q + (size_t)row * run->depth,
 					  .k = h->k,

@@ -9,6 +9,7 @@
  * bit is set, so that what lies outside the pieces reaches no result, whatever it is.
  */
 #include "fold.h"
+#include "kernels/accesses.h"
 #include "proto/arith.h"
 
 #include <assert.h>
@@ -301,10 +302,10 @@ static void tell_keys(const struct fold *f, const struct block *b, const struct 
 	const char *k = run->k + b->shift + keys.from * bytes;
 
 	for (uint32_t d = 0; d < f->job->shape->head_dim; d++, k += line)
-		races_read(k, (keys.to - keys.from) * bytes);
+		access_read(k, (keys.to - keys.from) * bytes);
 }
 
-/* The KV of a head that n tokens read of a tile, each byte once for all their rows (races.h). */
+/* The KV of a head that n tokens read of a tile, each byte once for all their rows (accesses.h). */
 static void tell_head(const struct fold *f, const struct block *b, const struct runs *runs,
 		      const uint64_t *mask, uint32_t n)
 {
@@ -319,7 +320,7 @@ static void tell_head(const struct fold *f, const struct block *b, const struct 
 		tell_keys(f, b, &runs->at[i]);
 	n_spans = find_spans(f, b, runs, seen, spans);
 	for (uint32_t i = 0; i < n_spans; i++)
-		races_read(spans[i].v, spans[i].count * line);
+		access_read(spans[i].v, spans[i].count * line);
 }
 
 static void fold_tile(const struct fold *f, struct fold_state *state, const struct work_tile *tile,
@@ -336,7 +337,7 @@ static void fold_tile(const struct fold *f, struct fold_state *state, const stru
 		struct head_rows rows = {h * stride, (lo - f->begin) * group,
 					 (hi - f->begin) * group};
 
-		if (RACES_ARE_TOLD)
+		if (ACCESSES_ARE_TOLD)
 			tell_head(f, &b, runs, state->mask, hi - lo);
 		fold_head(f, state, &b, runs, rows);
 	}

@@ -12,7 +12,7 @@
 #ifndef COPPICE_CPU_VEC_H
 #define COPPICE_CPU_VEC_H
 
-#include "kernels/races.h"
+#include "kernels/accesses.h"
 #include "kernels/work.h"
 
 #include <stdbool.h>

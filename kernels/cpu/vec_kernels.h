@@ -8,19 +8,13 @@
  * scalars. A sum is one chain of fused multiply-adds in ascending order whatever R and N are.
  *
  * What score, values and softmax touch is their thread's own, but for K and V: fold.c tells of
- * these (races.h).
+ * these (accesses.h), they of the rest.
  */
 #ifndef COPPICE_CPU_VEC_KERNELS_H
 #define COPPICE_CPU_VEC_KERNELS_H
 
-#define KERNEL static inline RACES_TOLD __attribute__((always_inline))
+#define KERNEL static inline ACCESSES_TOLD __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
-/* Code of its own for each type; under ASan one for all, as it compiles in half the time there. */
-#ifdef __SANITIZE_ADDRESS__
-#define OF_A_TYPE static __attribute__((noipa))
-#else
-#define OF_A_TYPE KERNEL
-#endif
 #define TILE WORK_TILE_TOKENS
 #define AHEAD_BYTES (16u << 10)
 
@@ -184,42 +178,64 @@ KERNEL void values_rows(const struct vec_values *a, enum work_dtype dtype, unsig
 			call(a, dtype, 1, row); \
 	} while (0)
 
-OF_A_TYPE void score_of(const struct vec_score *a, enum work_dtype dtype)
+KERNEL void score_of(const struct vec_score *a, enum work_dtype dtype)
 {
+	access_aligned(a->q, sizeof(*a->q));
+	access_aligned(a->s, sizeof(*a->s));
+	access_own_read(a->q, ((a->head_dim - 1) * VEC_BLOCK + a->n_rows) * sizeof(*a->q));
+	for (unsigned r = 0; r < a->n_rows; r++)
+		access_own_write(a->s + r * TILE, a->n_keys * sizeof(*a->s));
 	EACH_BLOCK(score_rows, a, dtype);
 }
 
-static RACES_TOLD void score_fp32(const struct vec_score *a)
+static ACCESSES_TOLD void score_fp32(const struct vec_score *a)
 {
 	score_of(a, WORK_FP32);
 }
 
-static RACES_TOLD void score_fp16(const struct vec_score *a)
+static ACCESSES_TOLD void score_fp16(const struct vec_score *a)
 {
 	score_of(a, WORK_FP16);
 }
 
-static RACES_TOLD void score_bf16(const struct vec_score *a)
+static ACCESSES_TOLD void score_bf16(const struct vec_score *a)
 {
 	score_of(a, WORK_BF16);
 }
 
-OF_A_TYPE void values_of(const struct vec_values *a, enum work_dtype dtype)
+KERNEL void tell_values(const struct vec_values *a)
 {
+	access_aligned(a->s, sizeof(*a->s));
+	access_aligned(a->o, sizeof(*a->o));
+	access_aligned(a->shrink, sizeof(*a->shrink));
+	access_aligned(a->spans, sizeof(*a->spans));
+	access_own_read(a->shrink, a->n_rows * sizeof(*a->shrink));
+	access_own_read(a->spans, a->n_spans * sizeof(*a->spans));
+	access_own_write(a->o, (size_t)a->n_rows * a->head_dim * sizeof(*a->o));
+	for (unsigned i = 0; i < a->n_spans; i++)
+		for (unsigned r = 0; r < a->n_rows; r++)
+			access_own_read(a->s + r * TILE + a->spans[i].lane,
+					a->spans[i].count * sizeof(*a->s));
+}
+
+KERNEL void values_of(const struct vec_values *a, enum work_dtype dtype)
+{
+	if (ACCESSES_ARE_TOLD)
+		tell_values(a);
 	EACH_BLOCK(values_rows, a, dtype);
 }
 
-static RACES_TOLD void values_fp32(const struct vec_values *a)
+static ACCESSES_TOLD void values_fp32(const struct vec_values *a)
 {
 	values_of(a, WORK_FP32);
 }
 
-static RACES_TOLD void values_fp16(const struct vec_values *a)
+static ACCESSES_TOLD void values_fp16(const struct vec_values *a)
 {
 	values_of(a, WORK_FP16);
 }
 
-static RACES_TOLD void values_bf16(const struct vec_values *a)
+static ACCESSES_TOLD void values_bf16(const struct vec_values *a)
 {
 	values_of(a, WORK_BF16);
 }
@@ -246,16 +262,18 @@ KERNEL vf vf_exp2(vf x)
 	return vf_unless_less(vf_scale2(p, t), x, least);
 }
 
-static RACES_TOLD void vec_exp2(float *y, const float *x, uint32_t n)
+static ACCESSES_TOLD void vec_exp2(float *y, const float *x, uint32_t n)
 {
-	races_read(x, n * sizeof(*x));
-	races_write(y, n * sizeof(*y));
+	access_aligned(x, sizeof(*x));
+	access_aligned(y, sizeof(*y));
+	access_read(x, n * sizeof(*x));
+	access_write(y, n * sizeof(*y));
 	for (uint32_t i = 0; i < n; i += LANES)
 		vf_store(y + i, vf_exp2(vf_load(x + i)));
 }
 
 /* A row that has seen nothing but -inf keeps the maximum -inf, weights of 0 and the factor 0. */
-static inline RACES_TOLD float finite_or_0(float max)
+static inline ACCESSES_TOLD float finite_or_0(float max)
 {
 	return max == -__builtin_inff() ? 0.0f : max;
 }
@@ -290,9 +308,25 @@ KERNEL void row_weights(float *s, uint64_t mask, float max, float shrink, float 
 		vf_store(sum + i * LANES, part[i]);
 }
 
-static RACES_TOLD void softmax(const struct vec_softmax *a)
+KERNEL void tell_softmax(const struct vec_softmax *a)
+{
+	access_aligned(a->mask, sizeof(*a->mask));
+	access_aligned(a->s, sizeof(*a->s));
+	access_aligned(a->max, sizeof(*a->max));
+	access_aligned(a->sum, sizeof(*a->sum));
+	access_aligned(a->shrink, sizeof(*a->shrink));
+	access_own_read(a->mask, a->n_rows * sizeof(*a->mask));
+	access_own_write(a->s, a->n_rows * TILE * sizeof(*a->s));
+	access_own_write(a->max, a->n_rows * sizeof(*a->max));
+	access_own_write(a->sum, a->n_rows * VEC_LANES_MAX * sizeof(*a->sum));
+	access_own_write(a->shrink, a->n_rows * sizeof(*a->shrink));
+}
+
+static ACCESSES_TOLD void softmax(const struct vec_softmax *a)
 {
 	float change[VEC_LANES_MAX] = {0};
+
+	tell_softmax(a);
 
 	for (unsigned r = 0; r < a->n_rows; r++) {
 		float max = row_max(a->s + r * TILE, a->mask[r], a->max[r]);
@@ -311,8 +345,10 @@ static RACES_TOLD void softmax(const struct vec_softmax *a)
 KERNEL void tell(void *to, enum work_dtype to_dtype, const void *from, enum work_dtype dtype,
 		 uint32_t n)
 {
-	races_read(from, n * work_dtype_bytes(dtype));
-	races_write(to, n * work_dtype_bytes(to_dtype));
+	access_aligned(from, work_dtype_bytes(dtype));
+	access_aligned(to, work_dtype_bytes(to_dtype));
+	access_read(from, n * work_dtype_bytes(dtype));
+	access_write(to, n * work_dtype_bytes(to_dtype));
 }
 
 KERNEL void widen(float *to, const void *from, uint32_t n, float scale, enum work_dtype dtype)
@@ -326,29 +362,29 @@ KERNEL void widen(float *to, const void *from, uint32_t n, float scale, enum wor
 	}
 }
 
-static RACES_TOLD void widen_fp32(float *to, const void *from, uint32_t n, float scale)
+static ACCESSES_TOLD void widen_fp32(float *to, const void *from, uint32_t n, float scale)
 {
 	widen(to, from, n, scale, WORK_FP32);
 }
 
-static RACES_TOLD void widen_fp16(float *to, const void *from, uint32_t n, float scale)
+static ACCESSES_TOLD void widen_fp16(float *to, const void *from, uint32_t n, float scale)
 {
 	widen(to, from, n, scale, WORK_FP16);
 }
 
-static RACES_TOLD void widen_bf16(float *to, const void *from, uint32_t n, float scale)
+static ACCESSES_TOLD void widen_bf16(float *to, const void *from, uint32_t n, float scale)
 {
 	widen(to, from, n, scale, WORK_BF16);
 }
 
-static RACES_TOLD void narrow_fp32(void *to, const float *from, uint32_t n, float scale)
+static ACCESSES_TOLD void narrow_fp32(void *to, const float *from, uint32_t n, float scale)
 {
 	tell(to, WORK_FP32, from, WORK_FP32, n);
 	for (uint32_t i = 0; i < n; i += LANES)
 		vf_store((float *)to + i, vf_load(from + i) * vf_set1(scale));
 }
 
-static RACES_TOLD void narrow_fp16(void *to, const float *from, uint32_t n, float scale)
+static ACCESSES_TOLD void narrow_fp16(void *to, const float *from, uint32_t n, float scale)
 {
 	tell(to, WORK_FP16, from, WORK_FP32, n);
 	for (uint32_t i = 0; i < n; i += LANES)
@@ -356,7 +392,7 @@ static RACES_TOLD void narrow_fp16(void *to, const float *from, uint32_t n, floa
 }
 
 /* To nearest, ties to even; what is no number stays so. */
-static RACES_TOLD void narrow_bf16(void *to, const float *from, uint32_t n, float scale)
+static ACCESSES_TOLD void narrow_bf16(void *to, const float *from, uint32_t n, float scale)
 {
 	uint16_t *out = to;
 

@@ -12,7 +12,7 @@
 #include "isa.h"
 #include "lanes.h"
 
-#include "kernels/races.h"
+#include "kernels/accesses.h"
 
 #define TILE_OUTS 4
 #define BLOCK_BYTES (384u << 10) /* x rows that stay in the second-level cache while w goes by */
@@ -100,8 +100,9 @@ typedef void tile_fn(const struct rows_product *p, const float *x, const char *c
 		     float ret[][TILE_OUTS]);
 
 #define TILE(type, rows) \
-	static RACES_TOLD void tile_##type##_##rows(const struct rows_product *p, const float *x, \
-						    const char *const *w, float ret[][TILE_OUTS]) \
+	static ACCESSES_TOLD void tile_##type##_##rows(const struct rows_product *p, \
+						       const float *x, const char *const *w, \
+						       float ret[][TILE_OUTS]) \
 	{ \
 		tile((struct tile_kind){WORK_##type, rows}, p, x, w, ret); \
 	}
@@ -133,8 +134,8 @@ static tile_fn *const tiles[TILE_ROWS][3] = {
 #endif
 };
 
-static RACES_TOLD void store(const struct rows_product *p, uint32_t row, uint32_t out,
-			     uint32_t n_rows, float sums[][TILE_OUTS])
+static ACCESSES_TOLD void store(const struct rows_product *p, uint32_t row, uint32_t out,
+				uint32_t n_rows, float sums[][TILE_OUTS])
 {
 	const uint32_t n_outs =
 		p->w->n_out - out < TILE_OUTS ? p->w->n_out - out : (uint32_t)TILE_OUTS;
@@ -153,7 +154,7 @@ static uint32_t next_rows(uint32_t left)
 }
 
 /* Rows [begin, end) of x by all of w. */
-static RACES_TOLD void rows_by_all(const struct rows_product *p, uint32_t begin, uint32_t end)
+static ACCESSES_TOLD void rows_by_all(const struct rows_product *p, uint32_t begin, uint32_t end)
 {
 	const struct rows_matrix *w = p->w;
 	const size_t row_bytes = w->n_in * work_dtype_bytes(w->dtype);
@@ -173,20 +174,22 @@ static RACES_TOLD void rows_by_all(const struct rows_product *p, uint32_t begin,
 	}
 }
 
-static RACES_TOLD void tell(const struct rows_product *p)
+static ACCESSES_TOLD void tell(const struct rows_product *p)
 {
 	size_t row_bytes = p->w->n_in * work_dtype_bytes(p->w->dtype);
 
-	races_read(p->w->data, p->w->n_out * row_bytes);
+	access_aligned(p->x, sizeof(*p->x));
+	access_aligned(p->y, sizeof(*p->y));
+	access_read(p->w->data, p->w->n_out * row_bytes);
 	for (uint32_t row = 0; row < p->n_rows; row++) {
-		races_read(p->x + row * p->x_stride, p->w->n_in * sizeof(*p->x));
-		races_write(p->y + row * p->y_stride, p->w->n_out * sizeof(*p->y));
+		access_read(p->x + row * p->x_stride, p->w->n_in * sizeof(*p->x));
+		access_write(p->y + row * p->y_stride, p->w->n_out * sizeof(*p->y));
 	}
 }
 
-RACES_TOLD void ROWS_NAME(rows_matmul)(const struct rows_product *p)
+ACCESSES_TOLD void ROWS_NAME(rows_matmul)(const struct rows_product *p)
 {
-	if (RACES_ARE_TOLD)
+	if (ACCESSES_ARE_TOLD)
 		tell(p);
 	uint32_t block = BLOCK_BYTES / (p->w->n_in * sizeof(float)) / TILE_ROWS * TILE_ROWS;
 	if (block < TILE_ROWS)
