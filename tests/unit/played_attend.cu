@@ -29,6 +29,7 @@ extern "C" {
 
 struct played_index threadIdx, blockIdx, gridDim;
 struct played_warp played_warps[PLAYED_THREADS / 32];
+struct played_product played_products[PLAYED_THREADS / 32];
 struct played_barrier played_barriers[PLAYED_SHARED_BYTES / 8], played_named[16];
 alignas(1024) char shared[PLAYED_SHARED_BYTES];
 
@@ -64,19 +65,19 @@ void played_wait(const char *what, uint32_t which)
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-float played_value(bool bf16, uint32_t bits)
+float played_values[2][65536];
+
+static void know_values(void)
 {
-	static float values[2][65536];
 	static bool known;
 
 	for (uint32_t i = 0; i < 65536 && !known; i++) {
 		uint16_t v = (uint16_t)i;
 
-		oracle_decode(WORK_FP16, &values[0][i], &v, 1);
-		oracle_decode(WORK_BF16, &values[1][i], &v, 1);
+		oracle_decode(WORK_FP16, &played_values[0][i], &v, 1);
+		oracle_decode(WORK_BF16, &played_values[1][i], &v, 1);
 	}
 	known = true;
-	return values[bf16][bits];
 }
 
 uint32_t played_bits(bool bf16, float value)
@@ -104,6 +105,7 @@ static void begin_block(uint32_t block)
 	blockIdx.x = block;
 	memset(shared, 0xff, sizeof(shared)); /* NaN */
 	memset(played_warps, 0, sizeof(played_warps));
+	memset(played_products, 0, sizeof(played_products));
 	memset(played_barriers, 0, sizeof(played_barriers));
 	memset(played_named, 0, sizeof(played_named));
 	for (uint32_t i = 0; i < launched->block_threads; i++) {
@@ -159,6 +161,7 @@ extern "C" int launch_put(const struct launch *l, struct launch_to)
 {
 	bool right = l->block_threads <= PLAYED_THREADS && l->shared_bytes <= PLAYED_SHARED_BYTES;
 
+	know_values();
 	launched = l;
 	gridDim.x = l->n_blocks;
 	for (uint32_t i = 0; i < l->n_blocks && right; i++)

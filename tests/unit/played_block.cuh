@@ -50,7 +50,7 @@ typedef char played_lanes[32][PLAYED_BYTES];
 struct played_warp {
 	uint32_t arrived;
 	uint64_t meeting;
-	played_lanes brought, all;
+	played_lanes brought[2]; /* to every other meeting: the late still read the last */
 };
 
 struct played_barrier {
@@ -72,7 +72,7 @@ extern char shared[PLAYED_SHARED_BYTES];
 void played_wait(const char *what, uint32_t which);
 void played_moved(void);
 /* fp16 and bf16. */
-float played_value(bool bf16, uint32_t bits);
+extern float played_values[2][65536];
 uint32_t played_bits(bool bf16, float value);
 
 /* ---- of a warp ------------------------------------------------------------------------------ */
@@ -81,17 +81,17 @@ static inline const played_lanes &played_meet(const void *mine, size_t n, const 
 {
 	struct played_warp &w = played_warps[threadIdx.x / 32];
 	uint64_t meeting = w.meeting;
+	played_lanes &all = w.brought[meeting % 2];
 
-	memcpy(w.brought[threadIdx.x % 32], mine, n);
+	memcpy(all[threadIdx.x % 32], mine, n);
 	if (++w.arrived == 32) {
-		memcpy(w.all, w.brought, sizeof(w.all));
 		w.arrived = 0;
 		w.meeting++;
 		played_moved();
 	}
 	while (w.meeting == meeting)
 		played_wait(what, 0);
-	return w.all;
+	return all;
 }
 
 static inline void __syncwarp()
@@ -405,49 +405,76 @@ static inline uint64_t wgmma_behind(uint64_t matrix, uint32_t bytes)
 }
 
 /* Value k of column n. */
-static inline uint32_t played_wide(uint64_t matrix, uint32_t n, uint32_t k, bool transposed)
+static inline const char *played_wide(uint64_t matrix, uint32_t n, uint32_t k, bool transposed)
 {
 	uint32_t at = (uint32_t)(matrix & 0x3fff) << 4, leading = (uint32_t)(matrix >> 16 & 0x3fff)
 								  << 4;
 	uint32_t stride = (uint32_t)(matrix >> 32 & 0x3fff) << 4;
-	uint16_t bits;
 
 	at += transposed ? n / 64 * leading + k / 8 * stride + k % 8 * 128 + n % 64 * 2
 			 : n / 8 * stride + n % 8 * 128 + k * 2;
-	memcpy(&bits, shared + (at ^ (at >> 7 & 7) << 4), sizeof(bits));
-	return bits;
+	return shared + (at ^ (at >> 7 & 7) << 4);
 }
 
+#define PLAYED_COLUMNS 256u /* of a wide matrix, at most */
+
+/* What all lanes of a warp multiply at a meeting, made of bits once for all. */
+struct played_product {
+	uint64_t meeting;
+	float a[16][16], b[PLAYED_COLUMNS][16];
+};
+
+extern struct played_product played_products[PLAYED_THREADS / 32];
+
 template <bool BF16> struct played_dtype {
-	/* Row r, column k of a 16 x 16 matrix of which each lane brought its four words. */
-	static float value_of(const played_lanes &all, uint32_t r, uint32_t k)
+	static float value(const void *bits)
 	{
-		uint16_t bits;
+		uint16_t at;
 
-		memcpy(&bits, all[r % 8 * 4 + k % 8 / 2] + (r / 8 + k / 8 * 2) * 4 + k % 2 * 2, 2);
-		return played_value(BF16, bits);
+		memcpy(&at, bits, sizeof(at));
+		return played_values[BF16][at];
 	}
 
-	/* b0 and b1 behind a. */
-	static float column_of(const played_lanes &all, uint32_t n, uint32_t k)
+	/* The warp's, with a 16 x 16 matrix of which each lane brought its four words. True: b is
+	 * still to be made. */
+	static bool product_of(const played_lanes &all, struct played_product *&ret)
 	{
-		uint16_t bits;
+		struct played_product &p = played_products[threadIdx.x / 32];
+		uint64_t meeting = played_warps[threadIdx.x / 32].meeting;
 
-		memcpy(&bits, all[n * 4 + k % 8 / 2] + 16 + k / 8 * 4 + k % 2 * 2, 2);
-		return played_value(BF16, bits);
+		ret = &p;
+		if (p.meeting == meeting)
+			return false;
+		p.meeting = meeting;
+		for (uint32_t r = 0; r < 16; r++)
+			for (uint32_t k = 0; k < 16; k++)
+				p.a[r][k] = value(all[r % 8 * 4 + k % 8 / 2] +
+						  (r / 8 + k / 8 * 2) * 4 + k % 2 * 2);
+		return true;
 	}
 
+	/* On what was there, one k after the other. */
+	static float dot(float sum, const float (&a)[16], const float (&b)[16])
+	{
+		for (uint32_t k = 0; k < 16; k++)
+			sum += a[k] * b[k];
+		return sum;
+	}
+
+	/* Of eight columns, which stand behind a. */
 	static void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 	{
 		const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
 		const played_lanes &all = played_meet(mine, sizeof(mine), "mma");
 		uint32_t lane = threadIdx.x % 32;
+		struct played_product *p;
 
-		for (uint32_t i = 0; i < 4; i++) {
-			for (uint32_t k = 0; k < 16; k++)
-				c[i] += value_of(all, lane / 4 + i / 2 * 8, k) *
-					column_of(all, lane % 4 * 2 + i % 2, k);
-		}
+		if (product_of(all, p))
+			for (uint32_t i = 0; i < 8 * 16; i++)
+				p->b[i / 16][i % 16] = value(all[i / 16 * 4 + i % 8 / 2] + 16 +
+							     i % 16 / 8 * 4 + i % 2 * 2);
+		for (uint32_t i = 0; i < 4; i++)
+			c[i] = dot(c[i], p->a[lane / 4 + i / 2 * 8], p->b[lane % 4 * 2 + i % 2]);
 		__syncwarp();
 	}
 
@@ -456,19 +483,17 @@ template <bool BF16> struct played_dtype {
 	{
 		const played_lanes &all = played_meet(a, sizeof(a), "wgmma");
 		uint32_t lane = threadIdx.x % 32;
-		float rows[2][16];
+		struct played_product *p;
 
-		for (uint32_t i = 0; i < 32; i++)
-			rows[i / 16][i % 16] = value_of(all, lane / 4 + i / 16 * 8, i % 16);
-		for (uint32_t i = 0; i < 4 * N; i++) {
-			uint32_t n = i / 4 * 8 + lane % 4 * 2 + i % 2;
-			float sum = add ? d[i / 4][i % 4] : 0;
-
-			for (uint32_t k = 0; k < 16; k++)
-				sum += rows[i % 4 / 2][k] *
-				       played_value(BF16, played_wide(b, n, k, TRANSPOSED));
-			d[i / 4][i % 4] = sum;
-		}
+		static_assert(N * 8 <= PLAYED_COLUMNS, "room");
+		if (product_of(all, p))
+			for (uint32_t n = 0; n < N * 8; n++)
+				for (uint32_t k = 0; k < 16; k++)
+					p->b[n][k] = value(played_wide(b, n, k, TRANSPOSED));
+		for (uint32_t i = 0; i < 4 * N; i++)
+			d[i / 4][i % 4] =
+				dot(add ? d[i / 4][i % 4] : 0, p->a[lane / 4 + i % 4 / 2 * 8],
+				    p->b[i / 4 * 8 + lane % 4 * 2 + i % 2]);
 		__syncwarp();
 	}
 
