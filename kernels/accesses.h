@@ -83,6 +83,20 @@ ACCESS void access_write(void *at, size_t bytes)
 #endif
 }
 
+/* n lines of so many bytes each, stride bytes apart. What lies between them has the same owner. */
+ACCESS void access_read_lines(const void *at, size_t bytes, size_t stride, size_t n)
+{
+#if defined(__SANITIZE_THREAD__)
+	if (bytes == stride)
+		access_read(at, n * bytes);
+	for (size_t i = 0; i < n && bytes != stride; i++)
+		access_read((const char *)at + i * stride, bytes);
+#else
+	if (n)
+		access_own_read(at, (n - 1) * stride + bytes);
+#endif
+}
+
 #undef ACCESS
 
 #endif

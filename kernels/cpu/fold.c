@@ -301,8 +301,7 @@ static void tell_keys(const struct fold *f, const struct block *b, const struct 
 	struct stretch keys = scored_keys(f, run);
 	const char *k = run->k + b->shift + keys.from * bytes;
 
-	for (uint32_t d = 0; d < f->job->shape->head_dim; d++, k += line)
-		access_read(k, (keys.to - keys.from) * bytes);
+	access_read_lines(k, (keys.to - keys.from) * bytes, line, f->job->shape->head_dim);
 }
 
 /* The KV of a head that n tokens read of a tile, each byte once for all their rows (accesses.h). */

@@ -183,8 +183,7 @@ KERNEL void score_of(const struct vec_score *a, enum work_dtype dtype)
 	access_aligned(a->q, sizeof(*a->q));
 	access_aligned(a->s, sizeof(*a->s));
 	access_own_read(a->q, ((a->head_dim - 1) * VEC_BLOCK + a->n_rows) * sizeof(*a->q));
-	for (unsigned r = 0; r < a->n_rows; r++)
-		access_own_write(a->s + r * TILE, a->n_keys * sizeof(*a->s));
+	access_own_write(a->s, ((a->n_rows - 1) * TILE + a->n_keys) * sizeof(*a->s));
 	EACH_BLOCK(score_rows, a, dtype);
 }
 
@@ -212,10 +211,12 @@ KERNEL void tell_values(const struct vec_values *a)
 	access_own_read(a->shrink, a->n_rows * sizeof(*a->shrink));
 	access_own_read(a->spans, a->n_spans * sizeof(*a->spans));
 	access_own_write(a->o, (size_t)a->n_rows * a->head_dim * sizeof(*a->o));
-	for (unsigned i = 0; i < a->n_spans; i++)
-		for (unsigned r = 0; r < a->n_rows; r++)
-			access_own_read(a->s + r * TILE + a->spans[i].lane,
-					a->spans[i].count * sizeof(*a->s));
+	if (a->n_spans) {
+		const struct vec_span *last = &a->spans[a->n_spans - 1];
+
+		access_own_read(a->s, ((a->n_rows - 1) * TILE + last->lane + last->count) *
+					      sizeof(*a->s));
+	}
 }
 
 KERNEL void values_of(const struct vec_values *a, enum work_dtype dtype)
