@@ -51,20 +51,18 @@ if(COPPICE_CUDA_INCLUDE)
 	coppice_test(NAME layers_test SOURCES unit/layers_test.c unit/fake_stream.c
 		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
 	# Programs on a device that is played: the same tests as on a GPU.
+	set(played_device
+		device_fixtures memory_fixtures unit_fixtures cuda_host coppice_kernels
+		coppice_rows)
 	foreach(name program program_products)
 		coppice_test(NAME ${name}_device_test
 			SOURCES unit/${name}_cuda_test.c unit/program_gpu.c unit/program_machine.c
-				unit/fake_device.c unit/fake_runtime.c unit/fake_vmm.c
-				unit/fake_layers.c
-			LIBS unit_fixtures cuda_host coppice_kernels coppice_rows
-			LABELS unit kernels)
+			LIBS ${played_device} LABELS unit kernels)
 		target_compile_definitions(${name}_device_test
 			PRIVATE PROGRAM_FAKE MACHINE_TOKENS=640)
 	endforeach()
-	coppice_test(NAME slices_test
-		SOURCES unit/slices_test.c unit/fake_device.c unit/fake_runtime.c unit/fake_vmm.c
-			unit/fake_layers.c
-		LIBS unit_fixtures cuda_host coppice_kernels coppice_rows LABELS unit kernels)
+	coppice_test(NAME slices_test SOURCES unit/slices_test.c
+		LIBS ${played_device} LABELS unit kernels)
 	# Attention's kernels themselves, as C++ on the CPU. Their threads leave their stacks by
 	# jumps, which sanitizers do not follow.
 	if(TARGET coppice_cuda AND NOT COPPICE_SANITIZE)
@@ -82,12 +80,12 @@ if(COPPICE_CUDA_INCLUDE)
 			LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
 	endif()
 	# Memory of weights that others map.
-	coppice_test(NAME cuda_weights_test
-		SOURCES unit/cuda_weights_test.c unit/fake_runtime.c unit/fake_vmm.c
-		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels tsan)
-	coppice_test(NAME cuda_arenas_test
-		SOURCES unit/cuda_arenas_test.c unit/fake_runtime.c unit/fake_vmm.c
-		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
+	coppice_test(NAME cuda_weights_test SOURCES unit/cuda_weights_test.c
+		LIBS memory_fixtures unit_fixtures cuda_host coppice_kernels
+		LABELS unit kernels tsan)
+	coppice_test(NAME cuda_arenas_test SOURCES unit/cuda_arenas_test.c
+		LIBS memory_fixtures unit_fixtures cuda_host coppice_kernels
+		LABELS unit kernels)
 	# How devices find ways to each other; NCCL's part is played by a library of its name.
 	set(fakes ${CMAKE_CURRENT_BINARY_DIR}/fakes)
 	add_library(fake_nccl SHARED ${CMAKE_CURRENT_LIST_DIR}/fake_nccl.c)

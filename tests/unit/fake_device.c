@@ -278,40 +278,58 @@ int lt_find(struct lt *lt, const struct lt_product *p)
 	return lt && p->n_in % 8 == 0 && p->n_out != fake_device_refused ? 0 : -EOPNOTSUPP;
 }
 
-static void product_row(const struct lt_product *p, uint32_t row, const float *w, float *in)
-{
-	oracle_decode(p->type, in, (const char *)p->in + 2 * (uint64_t)row * p->in_stride, p->n_in);
-	for (uint32_t o = 0; o < p->n_out; o++) {
-		uint64_t at = (uint64_t)row * p->out_stride + o;
-		char *out = (char *)p->out + at * work_dtype_bytes(p->out_type);
-		double before = p->add ? (double)get(p->out, WORK_FP32, at) : 0;
-		float value = (float)(before + oracle_dot(in, w + (uint64_t)o * p->n_in, p->n_in));
+struct product {
+	const struct lt_product *p;
+	char *out; /* of the matrix at hand */
+	float *in, *made; /* [n_rows][n_in], [n_rows][n_out] */
+	float *w; /* a row of the matrix, for all rows that it is multiplied with */
+};
 
-		oracle_encode(p->out_type, out, &value, 1);
+static void product_make(const struct product *x, const char *matrix)
+{
+	const struct lt_product *p = x->p;
+	const float *before = (const float *)(void *)x->out;
+
+	for (uint32_t o = 0; o < p->n_out; o++) {
+		oracle_decode(p->type, x->w, matrix + 2 * (uint64_t)o * p->n_in, p->n_in);
+		for (size_t row = 0; row < p->n_rows; row++) {
+			double sum = oracle_dot(x->in + row * p->n_in, x->w, p->n_in);
+
+			sum += p->add ? (double)before[row * p->out_stride + o] : 0;
+			x->made[row * p->n_out + o] = (float)sum;
+		}
 	}
+	for (size_t row = 0; row < p->n_rows; row++)
+		oracle_encode(p->out_type,
+			      x->out + row * p->out_stride * work_dtype_bytes(p->out_type),
+			      x->made + row * p->n_out, p->n_out);
 }
 
 int lt_multiply(struct lt *lt, const struct lt_product *p, void *workspace,
 		struct CUstream_st *stream)
 {
-	uint64_t n = (uint64_t)p->n_out * p->n_in;
-	float *w = malloc((n + p->n_in) * sizeof(*w));
-	struct lt_product one = *p;
+	struct product x = {.p = p, .out = p->out};
+	size_t n_in = (size_t)p->n_rows * p->n_in, n_made = (size_t)p->n_rows * p->n_out;
 
 	(void)lt;
 	(void)stream;
-	assert_true(w && workspace && !(p->add && p->out_type != WORK_FP32));
+	assert_true(workspace && !(p->add && p->out_type != WORK_FP32));
 	assert_true(p->in_stride >= p->n_in && p->out_stride >= p->n_out * p->n_w && p->n_w > 0);
 	/* cuBLASLt reads elsewhere where the second matrix lies before the first */
-	assert_true(p->n_w == 1 || (p->w_stride >= n && p->w_stride < UINT64_C(1) << 40));
+	assert_true(p->n_w == 1 || (p->w_stride >= (uint64_t)p->n_out * p->n_in &&
+				    p->w_stride < UINT64_C(1) << 40));
+	x.in = malloc((n_in + n_made + p->n_in) * sizeof(*x.in));
+	assert_non_null(x.in);
+	x.made = x.in + n_in;
+	x.w = x.made + n_made;
+	for (size_t row = 0; row < p->n_rows; row++)
+		oracle_decode(p->type, x.in + row * p->n_in,
+			      (const char *)p->in + 2 * row * p->in_stride, p->n_in);
 	for (uint32_t i = 0; i < p->n_w; i++) {
-		oracle_decode(p->type, w, one.w, n);
-		for (uint32_t row = 0; row < p->n_rows; row++)
-			product_row(&one, row, w, w + n);
-		one.w = (const char *)one.w + 2 * p->w_stride;
-		one.out = (char *)one.out + p->n_out * work_dtype_bytes(p->out_type);
+		product_make(&x, (const char *)p->w + 2 * i * p->w_stride);
+		x.out += p->n_out * work_dtype_bytes(p->out_type);
 	}
-	free(w);
+	free(x.in);
 	return 0;
 }
 

@@ -34,10 +34,8 @@ target_compile_definitions(families_test PRIVATE
 if(COPPICE_CUDA_INCLUDE)
 	math(EXPR n_played "${n_prompts} - 1")
 	coppice_test(NAME families_device_test
-		SOURCES ${families} unit/fake_device.c unit/fake_runtime.c unit/fake_vmm.c
-			unit/fake_layers.c
-		LIBS coppice_model unit_fixtures cuda_host coppice_kernels coppice_rows
-			PkgConfig::JANSSON
+		SOURCES ${families}
+		LIBS ${played_device} coppice_model PkgConfig::JANSSON
 		LABELS unit kernels)
 	target_compile_definitions(families_device_test PRIVATE
 		${models_dir} PROGRAM_FAKE MACHINE_TOKENS=1600 N_PROMPTS=${n_played})
