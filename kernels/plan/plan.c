@@ -45,17 +45,26 @@ static const struct {
 	enum plan_policy policy;
 	enum plan_deft deft;
 } plan_names[] = {
-	/* a policy's own name comes first */
-	{"auto", PLAN_AUTO, PLAN_DEFT_FLATTEN},
-	{"none", PLAN_NONE, PLAN_DEFT_FLATTEN},
-	{"cascade", PLAN_CASCADE, PLAN_DEFT_FLATTEN},
-	{"fasttree", PLAN_FASTTREE, PLAN_DEFT_FLATTEN},
-	{"deft", PLAN_DEFT, PLAN_DEFT_FLATTEN},
-	{"deft-node", PLAN_DEFT, PLAN_DEFT_NODE},
-	{"deft-chunk", PLAN_DEFT, PLAN_DEFT_NODE_CHUNK},
-	{"deft-flatten", PLAN_DEFT, PLAN_DEFT_FLATTEN},
+/* a policy's own name comes first */
+#define POLICY(id, name, plan) {name, PLAN_##id, PLAN_DEFT_FLATTEN},
+#define VARIANT(id, name, deft) {name, PLAN_##id, deft},
+#define ALIAS(id, name) {name, PLAN_##id, PLAN_DEFT_FLATTEN},
+#include "policies.def"
 };
 #define N_PLAN_NAMES (sizeof(plan_names) / sizeof(plan_names[0]))
+
+const char plan_policy_words[] =
+#define POLICY(id, name, plan) name " "
+#define VARIANT(id, name, deft) name " "
+#define ALIAS(id, name) name " "
+#include "policies.def"
+	;
+
+const char *const plan_ways[PLAN_N_WAYS] = {
+#define POLICY(id, name, plan) name,
+#define VARIANT(id, name, deft) name,
+#include "policies.def"
+};
 
 int plan_policy_parse(const char *name, struct plan_config *config)
 {
@@ -85,6 +94,13 @@ static void list_empty(struct work_list *list)
 	list->kv_tokens_read = list->kv_tokens_alone = 0;
 }
 
+static int auto_plan(struct build *build)
+{
+	if (build->config->tile_rows == PLAN_DEVICE_ROWS)
+		return device_plan(build);
+	return invariant_plan(build);
+}
+
 static int run_policy(struct build *build)
 {
 	const bool *last = NULL;
@@ -97,18 +113,10 @@ static int run_policy(struct build *build)
 	if (r)
 		return r;
 	switch (build->config->policy) {
-	case PLAN_AUTO:
-		if (build->config->tile_rows == PLAN_DEVICE_ROWS)
-			return device_plan(build);
-		return invariant_plan(build);
-	case PLAN_NONE:
-		return invariant_plan(build);
-	case PLAN_CASCADE:
-		return cascade_plan(build);
-	case PLAN_FASTTREE:
-		return fasttree_plan(build);
-	case PLAN_DEFT:
-		return deft_plan(build);
+#define POLICY(id, name, plan) \
+	case PLAN_##id: \
+		return plan(build);
+#include "policies.def"
 	}
 	return -EINVAL;
 }

@@ -21,7 +21,11 @@
 
 #define PLAN_DEVICE_ROWS 128u /* tile_rows of a backend that cuts items by itself */
 
-enum plan_policy { PLAN_AUTO, PLAN_NONE, PLAN_CASCADE, PLAN_FASTTREE, PLAN_DEFT };
+/* PLAN_AUTO and so on. */
+enum plan_policy {
+#define POLICY(id, name, plan) PLAN_##id,
+#include "policies.def"
+};
 enum plan_deft { PLAN_DEFT_NODE, PLAN_DEFT_NODE_CHUNK, PLAN_DEFT_FLATTEN };
 
 /* FastTree's cost of a (queries x context) group; see plan/fasttree.c for the formula and its
@@ -47,11 +51,23 @@ struct plan_config {
 void plan_config_init(struct plan_config *config, enum plan_policy policy,
 		      const struct work_shape *shape, uint32_t n_units);
 
-/* Sets policy, deft and chunk_tokens of a config that plan_config_init filled. 0, or -EINVAL and
- * *config is untouched. "auto" "none" "cascade" "fasttree" "deft" ("deft-node", "deft-chunk",
- * "deft-flatten"). */
+/* Sets policy, deft and chunk_tokens of a config that plan_config_init filled, by a name of
+ * policies.def. 0, or -EINVAL and *config is untouched. */
 MUST_CHECK int plan_policy_parse(const char *name, struct plan_config *config);
 const char *plan_policy_name(enum plan_policy policy);
+
+/* What plan_policy_parse takes, each word followed by a space. */
+extern const char plan_policy_words[];
+
+/* The ways to plan, each once: policies and their variants, by names that plan_policy_parse takes.
+ */
+enum {
+	PLAN_N_WAYS = 0
+#define POLICY(...) +1
+#define VARIANT(...) +1
+#include "policies.def"
+};
+extern const char *const plan_ways[PLAN_N_WAYS];
 
 /* Fills *list, which the caller zeroed once and may reuse from call to call (arrays grow, never
  * shrink). 0, -ENOMEM, or -EINVAL where the tree breaks a rule of work.h (or the config makes no

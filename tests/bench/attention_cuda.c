@@ -18,7 +18,6 @@
 #include <string.h>
 
 #define NAME_BYTES 128u
-#define ALL_POLICIES "auto,none,cascade,fasttree,deft-node,deft-chunk,deft-flatten"
 
 struct bench {
 	const struct attention_cuda *o;
@@ -248,12 +247,33 @@ static bool run_policy(struct run *r, const char *policy)
 	return x.right;
 }
 
+/* All of those that names has, with commas between. */
+static bool run_policies(struct run *r, const char *names)
+{
+	char copy[256], *rest = copy, *policy;
+	bool right = true;
+
+	snprintf(copy, sizeof(copy), "%s", names);
+	while ((policy = strsep(&rest, ",")) != NULL)
+		right = run_policy(r, policy) && right;
+	return right;
+}
+
+static bool run_all_policies(struct run *r)
+{
+	bool right = true;
+
+	for (uint32_t i = 0; i < PLAN_N_WAYS; i++)
+		right = run_policy(r, plan_ways[i]) && right;
+	return right;
+}
+
 /* All policies on r->spec, which it frees. */
 static bool bench_spec(struct run *r)
 {
 	const struct attention_cuda *o = r->bench->o;
-	char error[256] = "", names[256], *rest = names, *policy;
-	bool right = true;
+	char error[256] = "";
+	bool right;
 	int ret;
 
 	if (o->only && !strstr(r->spec.name, o->only)) {
@@ -266,10 +286,8 @@ static bool bench_spec(struct run *r)
 	else if (o->costs)
 		r->bench->card.plan_as(r->on.backend, &r->bench->costs,
 				       &(struct schedule_choice){0});
-	snprintf(names, sizeof(names), "%s",
-		 strcmp(o->policies, "all") == 0 ? ALL_POLICIES : o->policies);
-	for (right = !ret; !ret && (policy = strsep(&rest, ",")) != NULL;)
-		right = run_policy(r, policy) && right;
+	right = !ret && (strcmp(o->policies, "all") == 0 ? run_all_policies(r)
+							 : run_policies(r, o->policies));
 	card_run_done(&r->on);
 	workload_spec_done(&r->spec);
 	return right;

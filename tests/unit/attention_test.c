@@ -18,8 +18,6 @@
  * grow with their root. */
 static const double bounds[] = {[WORK_FP32] = 2e-6, [WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
 static const char *const isas[] = {"generic", "avx2", "avx512"};
-static const enum plan_policy policies[] = {PLAN_AUTO, PLAN_NONE, PLAN_CASCADE, PLAN_FASTTREE,
-					    PLAN_DEFT, PLAN_DEFT, PLAN_DEFT};
 
 static struct work_shape shape_make(uint32_t ratio, uint32_t head_dim, uint32_t page_tokens,
 				    enum work_dtype dtype)
@@ -35,10 +33,9 @@ static struct work_shape shape_make(uint32_t ratio, uint32_t head_dim, uint32_t 
 
 static void config_make(const struct world *w, uint32_t which, struct plan_config *ret)
 {
-	plan_config_init(ret, policies[which], &w->shape, 4);
+	plan_config_init(ret, PLAN_AUTO, &w->shape, 4);
+	assert_int_equal(plan_policy_parse(plan_ways[which], ret), 0);
 	ret->tile_rows = backend_cpu.tile_rows(w->backend, &w->shape);
-	if (policies[which] == PLAN_DEFT)
-		ret->deft = which - 4;
 	/* contexts here are short: cut them all the same */
 	ret->segment_tokens = 2 * WORK_TILE_TOKENS;
 }
@@ -48,7 +45,7 @@ static void check_policies(struct world *w)
 {
 	double bound = bounds[w->shape.dtype];
 
-	for (uint32_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+	for (uint32_t i = 0; i < PLAN_N_WAYS; i++) {
 		struct plan_config config;
 		struct world_answer answer;
 		double lse, error;
@@ -58,11 +55,11 @@ static void check_policies(struct world *w)
 		error = world_error(w, 0, w->tree.n_queries, &answer, &lse);
 		world_answer_done(&answer);
 		if (error > bound || lse > 1e-5)
-			fail_msg("policy %s (%u), ratio %u, dim %u, page %u, dtype %d: error %g "
+			fail_msg("policy %s, ratio %u, dim %u, page %u, dtype %d: error %g "
 				 "(at most %g), LSE %g",
-				 plan_policy_name(policies[i]), i,
-				 w->shape.n_q_heads / w->shape.n_kv_heads, w->shape.head_dim,
-				 w->shape.page_tokens, (int)w->shape.dtype, error, bound, lse);
+				 plan_ways[i], w->shape.n_q_heads / w->shape.n_kv_heads,
+				 w->shape.head_dim, w->shape.page_tokens, (int)w->shape.dtype,
+				 error, bound, lse);
 	}
 }
 
@@ -456,8 +453,7 @@ static void test_exp2_is_within_two_units_and_exact_at_0(void **state)
 
 static struct world_cases cases(void)
 {
-	return (struct world_cases){&backend_cpu, bounds, sizeof(policies) / sizeof(policies[0]),
-				    config_make};
+	return (struct world_cases){&backend_cpu, bounds, PLAN_N_WAYS, config_make};
 }
 
 static void test_q_of_what_wants_no_output_is_not_read(void **state)

@@ -469,80 +469,6 @@ static void version_is_printed(void **state)
 	assert_string_equal(reading->printed, "coppiced " COPPICE_VERSION "\n");
 }
 
-/* packaging/, with the example and the man page; NULL: they are not here. */
-static const char *pages;
-
-static char *page_read(const char *name)
-{
-	static char text[65536];
-	char path[512];
-	size_t n;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/%s", pages ? pages : "", name);
-	f = fopen(path, "re");
-	if (!f)
-		skip();
-	n = fread(text, 1, sizeof(text) - 1, f);
-	text[n] = 0;
-	fclose(f);
-	return text;
-}
-
-/* What has no default that could be written down is shown with an example. */
-static bool has_example(const struct key *key)
-{
-	return key->kind == KEY_PATH || key->kind == KEY_DEVICE;
-}
-
-static void every_key_is_in_the_example_with_its_default(void **state)
-{
-	const char *text = page_read("coppiced.conf");
-
-	(void)state;
-	for (size_t i = 0; i < keys_n; i++) {
-		char line[80], config[256], value[128];
-		const char *at;
-
-		if (!keys[i].name)
-			continue;
-		snprintf(line, sizeof(line),
-			 has_example(&keys[i]) ? "%s = " : "\n#%s =", keys[i].name);
-		at = strstr(text, line);
-		if (!at)
-			fail_msg("%s is not in coppiced.conf", keys[i].name);
-		if (has_example(&keys[i]))
-			continue;
-		at += strlen(line);
-		snprintf(value, sizeof(value), "%.*s", (int)strcspn(at, "\n"), at);
-		snprintf(config, sizeof(config), "[coppiced]\n%s =%s\n", keys[i].name, value);
-		struct config preset, read = read_text(config)->config;
-
-		config_init(&preset);
-		/* Of a policy that is read more is filled than its name. */
-		size_t bytes =
-			keys[i].kind == KEY_POLICY ? sizeof(preset.policy.policy) : keys[i].bytes;
-
-		if (memcmp((char *)&preset + keys[i].offset, (char *)&read + keys[i].offset,
-			   bytes) != 0)
-			fail_msg("%s =%s is not its default", keys[i].name, value);
-	}
-}
-
-static void every_key_is_in_the_man_page(void **state)
-{
-	const char *text = page_read("man/coppiced.conf.5");
-
-	(void)state;
-	for (size_t i = 0; i < keys_n; i++) {
-		char item[80];
-
-		snprintf(item, sizeof(item), "\n.It Va %s No", keys[i].name);
-		if (keys[i].name && !strstr(text, item))
-			fail_msg("%s is not in coppiced.conf(5)", keys[i].name);
-	}
-}
-
 static void journal_is_known_by_device_and_inode(void **state)
 {
 	char stream[64];
@@ -558,7 +484,7 @@ static void journal_is_known_by_device_and_inode(void **state)
 	assert_false(log_is_journal(NULL, STDERR_FILENO));
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(defaults_are_the_documented_ones),
@@ -583,12 +509,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(sizes_in_errors_are_in_the_unit_that_was_typed),
 		cmocka_unit_test(help_names_every_flag),
 		cmocka_unit_test(help_is_in_the_order_in_which_it_is_read),
-		cmocka_unit_test(every_key_is_in_the_example_with_its_default),
-		cmocka_unit_test(every_key_is_in_the_man_page),
 		cmocka_unit_test(version_is_printed),
 		cmocka_unit_test(journal_is_known_by_device_and_inode),
 	};
 
-	pages = argc > 1 ? argv[1] : NULL;
 	return cmocka_run_group_tests_name("config", tests, NULL, NULL);
 }

@@ -31,8 +31,6 @@
 /* As attention_test.c: half a unit of the last place is 2^-12 of a value in fp16 and 2^-9 in bf16,
  * of the weights as well as of the output. */
 static const double bounds[] = {[WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
-static const enum plan_policy policies[] = {PLAN_AUTO, PLAN_NONE, PLAN_CASCADE, PLAN_FASTTREE,
-					    PLAN_DEFT, PLAN_DEFT, PLAN_DEFT};
 static const char *module; /* its path */
 static const struct backend_ops *cuda;
 
@@ -50,10 +48,9 @@ static struct work_shape shape_make(uint32_t ratio, uint32_t head_dim, uint32_t 
 
 static void config_make(const struct world *w, uint32_t which, struct plan_config *ret)
 {
-	plan_config_init(ret, policies[which], &w->shape, 66);
+	plan_config_init(ret, PLAN_AUTO, &w->shape, 66);
+	assert_int_equal(plan_policy_parse(plan_ways[which], ret), 0);
 	ret->tile_rows = cuda->tile_rows(w->backend, &w->shape);
-	if (policies[which] == PLAN_DEFT)
-		ret->deft = which - 4;
 	/* contexts here are short: cut them all the same */
 	ret->segment_tokens = 2 * WORK_TILE_TOKENS;
 }
@@ -63,7 +60,7 @@ static void check_policies(struct world *w)
 {
 	double bound = bounds[w->shape.dtype];
 
-	for (uint32_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+	for (uint32_t i = 0; i < PLAN_N_WAYS; i++) {
 		struct plan_config config;
 		struct world_answer answer, again;
 		double lse, error;
@@ -73,11 +70,11 @@ static void check_policies(struct world *w)
 		world_run(w, &config, 0, w->tree.n_queries, &again);
 		error = world_error(w, 0, w->tree.n_queries, &answer, &lse);
 		if (error > bound || lse > LSE_BOUND)
-			fail_msg("policy %s (%u), ratio %u, dim %u, page %u, dtype %d: error %g "
+			fail_msg("policy %s, ratio %u, dim %u, page %u, dtype %d: error %g "
 				 "(at most %g), LSE %g",
-				 plan_policy_name(policies[i]), i,
-				 w->shape.n_q_heads / w->shape.n_kv_heads, w->shape.head_dim,
-				 w->shape.page_tokens, (int)w->shape.dtype, error, bound, lse);
+				 plan_ways[i], w->shape.n_q_heads / w->shape.n_kv_heads,
+				 w->shape.head_dim, w->shape.page_tokens, (int)w->shape.dtype,
+				 error, bound, lse);
 		assert_memory_equal(answer.raw, again.raw, answer.raw_bytes);
 		world_answer_done(&answer);
 		world_answer_done(&again);
@@ -139,8 +136,7 @@ static void test_every_head_dim_and_dtype_is_within_its_bound(void **state)
 
 static struct world_cases cases(void)
 {
-	return (struct world_cases){cuda, bounds, sizeof(policies) / sizeof(policies[0]),
-				    config_make};
+	return (struct world_cases){cuda, bounds, PLAN_N_WAYS, config_make};
 }
 
 static void test_q_of_what_wants_no_output_is_not_read(void **state)

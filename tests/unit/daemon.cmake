@@ -1,6 +1,8 @@
 # Config and loop; the daemon as a whole is tested with real clients in tests/e2e/control_test.c.
 if(TARGET coppice_daemon)
 	coppice_test(NAME config_test SOURCES unit/config_test.c unit/config_fixture.c
+		LIBS coppice_daemon LABELS unit)
+	coppice_test(NAME config_pages_test SOURCES unit/config_pages_test.c unit/config_fixture.c
 		LIBS coppice_daemon LABELS unit ARGS ${coppice_data}/packaging)
 	coppice_test(NAME config_file_test SOURCES unit/config_file_test.c unit/config_fixture.c
 		LIBS coppice_daemon LABELS unit)

@@ -21,9 +21,8 @@
 /* As attention_test has them: a few more roundings in fp32 are nothing beside those of the
  * dtype. */
 static const double bounds[] = {[WORK_FP32] = 2e-6, [WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
-static const enum plan_policy policies[] = {PLAN_AUTO, PLAN_NONE, PLAN_CASCADE, PLAN_FASTTREE,
-					    PLAN_DEFT, PLAN_DEFT, PLAN_DEFT,	PLAN_AUTO};
-#define N_POLICIES (sizeof(policies) / sizeof(policies[0]))
+/* The planner's ways, and auto as a GPU has it. */
+#define N_POLICIES (PLAN_N_WAYS + 1u)
 
 struct members {
 	struct group_device devices[4];
@@ -54,12 +53,12 @@ static struct work_shape shape_make(uint32_t n_kv_heads, uint32_t ratio, uint32_
 
 static void config_make(const struct world *w, uint32_t which, struct plan_config *ret)
 {
-	plan_config_init(ret, policies[which], &w->shape, 4);
+	plan_config_init(ret, PLAN_AUTO, &w->shape, 4);
 	ret->tile_rows = w->ops->tile_rows(w->backend, &w->shape);
-	if (which + 1 == N_POLICIES)
+	if (which == PLAN_N_WAYS)
 		ret->tile_rows = PLAN_DEVICE_ROWS;
-	if (policies[which] == PLAN_DEFT)
-		ret->deft = which - 4;
+	else
+		assert_int_equal(plan_policy_parse(plan_ways[which], ret), 0);
 	ret->segment_tokens = 2 * WORK_TILE_TOKENS;
 }
 
@@ -99,7 +98,7 @@ static void check_policy(struct world *w, uint32_t which, const struct group_con
 	if (error > bounds[w->shape.dtype] || lse > 1e-5)
 		fail_msg(
 			"policy %s (%u), %u devices, split %d, page %u, dtype %d: error %g, LSE %g",
-			plan_policy_name(policies[which]), which, group->n_devices,
+			plan_policy_name(config.policy), which, group->n_devices,
 			(int)w->shape.split, w->shape.page_tokens, (int)w->shape.dtype, error, lse);
 	world_run(w, &config, 0, w->tree.n_queries, &again);
 	assert_memory_equal(answer.raw, again.raw, answer.raw_bytes);

@@ -106,6 +106,14 @@ struct plan_config grove_config(enum plan_policy policy)
 	return config;
 }
 
+struct plan_config grove_config_way(uint32_t way)
+{
+	struct plan_config config = grove_config(PLAN_AUTO);
+
+	assert_int_equal(plan_policy_parse(plan_ways[way], &config), 0);
+	return config;
+}
+
 void grove_check(const struct grove *g, const struct work_list *list)
 {
 	char error[256] = "";

@@ -41,6 +41,8 @@ struct grove *grove_fan(uint32_t n_prefix, uint32_t n_queries, uint32_t n_own);
 
 /* Of 8 heads and one unit. */
 struct plan_config grove_config(enum plan_policy policy);
+/* The same for one of the planner's ways, of which there are PLAN_N_WAYS. */
+struct plan_config grove_config_way(uint32_t way);
 /* Asserts that the list passes plan_list_check; makes one, and asserts the same. */
 void grove_check(const struct grove *g, const struct work_list *list);
 void grove_plan(const struct grove *g, const struct plan_config *config, struct work_list *list);

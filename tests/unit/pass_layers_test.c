@@ -256,12 +256,10 @@ static int run_seen(struct backend *b, const struct backend_run *run, struct bac
 /* Which other policies would make of a whole path. */
 static void what_is_cut_by_time_has_short_items_by_any_policy(void **state)
 {
-	static const enum plan_policy policies[] = {PLAN_AUTO, PLAN_NONE, PLAN_CASCADE,
-						    PLAN_FASTTREE, PLAN_DEFT};
 	static struct backend_program_ops ops;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(policies) / sizeof(*policies); i++) {
+	for (size_t i = 0; i < PLAN_N_WAYS; i++) {
 		struct school *s = school_new(0.001 * MS);
 
 		ops = s->program;
@@ -269,7 +267,7 @@ static void what_is_cut_by_time_has_short_items_by_any_policy(void **state)
 		seen.most_tiles = 0;
 		s->program.run = run_seen;
 		s->program.holds = true;
-		s->h.config.policy.policy = policies[i];
+		assert_int_equal(plan_policy_parse(plan_ways[i], &s->h.config.policy), 0);
 		school_start(s);
 		ask(join(s, 1, 0, 1), 20000);
 		go_till_all_have(s);

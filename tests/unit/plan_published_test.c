@@ -65,8 +65,8 @@ static void test_draft_tokens_are_seen_by_their_subtree(void **state)
 
 	(void)state;
 	grove_query(g, grove_child(g, grove_root(g, 0, 60), 7), 5)->parents = parents;
-	for (int policy = PLAN_AUTO; policy <= PLAN_DEFT; policy++) {
-		struct plan_config config = grove_config((enum plan_policy)policy);
+	for (uint32_t way = 0; way < PLAN_N_WAYS; way++) {
+		struct plan_config config = grove_config_way(way);
 
 		grove_plan(g, &config, &list);
 		for (uint32_t i = 0; i < 5; i++)

@@ -68,11 +68,11 @@ static struct grove *random_grove(void)
 	return g;
 }
 
-static struct plan_config random_config(enum plan_policy policy)
+static struct plan_config random_config(uint32_t way)
 {
 	static const uint32_t segments[] = {64, 128, 192, 512};
 	static const uint32_t units[] = {1, 3, 16, 132};
-	struct plan_config config = grove_config(policy);
+	struct plan_config config = grove_config_way(way);
 
 	config.group_heads = 1u << grove_below(4);
 	config.tile_rows = 1u << grove_below(7);
@@ -91,8 +91,8 @@ static void test_random_trees_pass_the_check(void **state)
 	for (int round = 0; round < 150; round++) {
 		struct grove *g = random_grove();
 
-		for (int policy = PLAN_AUTO; policy <= PLAN_DEFT; policy++) {
-			struct plan_config config = random_config((enum plan_policy)policy);
+		for (uint32_t way = 0; way < PLAN_N_WAYS; way++) {
+			struct plan_config config = random_config(way);
 
 			if (grove_below(4) == 0)
 				config.tile_rows = PLAN_DEVICE_ROWS;
@@ -384,15 +384,25 @@ static void test_none_makes_an_item_per_query_and_segment(void **state)
 
 static void test_policies_have_names(void **state)
 {
-	static const char *const names[] = {"auto", "none", "cascade", "fasttree", "deft"};
+	static const struct {
+		const char *name;
+		enum plan_policy policy;
+	} known[] = {{"auto", PLAN_AUTO},
+		     {"none", PLAN_NONE},
+		     {"cascade", PLAN_CASCADE},
+		     {"fasttree", PLAN_FASTTREE},
+		     {"deft", PLAN_DEFT}};
 	struct plan_config config = grove_config(PLAN_AUTO);
 
 	(void)state;
-	for (int i = 0; i < 5; i++) {
-		assert_int_equal(plan_policy_parse(names[i], &config), 0);
-		assert_int_equal(config.policy, i);
-		assert_string_equal(plan_policy_name((enum plan_policy)i), names[i]);
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		assert_int_equal(plan_policy_parse(known[i].name, &config), 0);
+		assert_int_equal(config.policy, known[i].policy);
+		assert_string_equal(plan_policy_name(known[i].policy), known[i].name);
 	}
+	assert_int_equal(plan_policy_parse("deft-flatten", &config), 0);
+	assert_int_equal(config.policy, PLAN_DEFT);
+	assert_int_equal(config.deft, PLAN_DEFT_FLATTEN);
 	assert_int_equal(plan_policy_parse("deft-chunk", &config), 0);
 	assert_int_equal(config.deft, PLAN_DEFT_NODE_CHUNK);
 	assert_int_equal(plan_policy_parse("deft-node", &config), 0);
