@@ -43,23 +43,43 @@ class Layers:
 	def __init__(self, may, order):
 		self.may, self.order = may, order
 		self.ground = set(may.pop("ground", ()))
+		self.closed = may.pop("closed", ())
 
 	def top(self, path):
 		return path.split("/")[0]
 
-	def ordered(self, path):
-		"""The ordered folder of a file, and the number of its sub-folder; None: in none."""
-		for top, parts in self.order.items():
-			if not path.startswith(top + "/"):
+	def place(self, path, top):
+		"""The number of a file's sub-folder in an ordered folder that it is below; None: it
+		has none."""
+		parts = self.order[top]
+		inside = path[len(top) + 1:]
+		beside = "/" not in inside
+		while inside and inside not in parts:
+			inside = os.path.dirname(inside)
+		name = inside or ("." if beside else None)
+		return parts.index(name) if name in parts else None
+
+	def goes_up(self, user, used):
+		"""Why the order of a folder that both are below forbids it; None: none does."""
+		for top in self.order:
+			if not user.startswith(top + "/") or not used.startswith(top + "/"):
 				continue
-			inside = os.path.dirname(path)[len(top) + 1:]
-			while inside and inside not in parts:
-				inside = os.path.dirname(inside)
-			name = inside or "."
-			if name not in parts:
-				return top, None
-			return top, parts.index(name)
-		return None, None
+			i, j = self.place(user, top), self.place(used, top)
+			if i is None or j is None:
+				stray = user if i is None else used
+				return (f"{stray} stands in a folder that packaging/layers does "
+					"not name")
+			if j > i:
+				return "it stands higher"
+		return None
+
+	def shut(self, user, used):
+		"""Why user may not include used, whatever it may call."""
+		for folder in self.closed if self.top(user) in self.may else ():
+			below = folder + "/"
+			if used.startswith(below) and not user.startswith(below):
+				return f"{folder} is closed"
+		return None
 
 	def complaint(self, user, used):
 		"""Why user may not use used; None: it may."""
@@ -81,13 +101,7 @@ class Layers:
 		if of_agent and b == "proto" and not used.startswith(READERS):
 			return ("coppice-agent may use coppice.h alone, "
 				"what reads options and files, and ground")
-		(home, i), (other, j) = self.ordered(user), self.ordered(used)
-		if home is None or home != other:
-			return None
-		if i is None or j is None:
-			stray = user if i is None else used
-			return f"{stray} stands in a folder that packaging/layers does not name"
-		return "it stands higher" if j > i else None
+		return self.goes_up(user, used)
 
 
 def sources():
@@ -116,7 +130,7 @@ def check_includes(layers, files):
 		for n, line in enumerate(open(path, errors="replace"), 1):
 			m = INCLUDE.match(line)
 			used = m and included(path, m[1], known)
-			why = used and layers.complaint(path, used)
+			why = used and (layers.complaint(path, used) or layers.shut(path, used))
 			if why:
 				bad.append(f"{path}:{n}: includes {used}: {why}")
 			if used:
@@ -172,10 +186,18 @@ class Calls:
 				continue
 			all_homes = self.defined.get(callee, ())
 			homes = [home for home in all_homes if not home.startswith("tests/")]
-			near = [home for home in homes if layers.top(home) == layers.top(user)]
-			for home in (near or homes)[:1]:
-				if stem(home) != stem(user):
-					yield user, caller, callee, home
+			home = nearest(user, homes)
+			if home and stem(home) != stem(user):
+				yield user, caller, callee, home
+
+
+def nearest(user, homes):
+	"""Of several files with a function of that name, the one that has most folders in common
+	with its user; None: of none."""
+	def distance(home):
+		both = os.path.commonpath([os.path.dirname(user), os.path.dirname(home)])
+		return -len(both), home
+	return min(homes, key=distance, default=None)
 
 
 def functions(text):

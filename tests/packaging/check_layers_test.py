@@ -16,6 +16,8 @@ SCRIPT = HERE.parent.parent / "packaging" / "check-layers.py"
 RULES = "kernels:\ndaemon: kernels\n\ndaemon < base sched\nkernels/cuda < device program\n"
 GROUND = ("ground: proto/clock.h proto/wait.h\nproto:\n"
 	+ RULES.replace("kernels:\n", "kernels: ground\n"))
+NESTED = RULES + "kernels < . plan cuda\n"
+CLIENT = RULES + "client:\nclosed: client/lib\nclient < . lib ctl example.c\n"
 WHOLE = '#include "daemon/sched/part.h"\nint whole_begin(void)\n{\n\treturn part_begin();\n}\n'
 
 
@@ -169,6 +171,77 @@ class Layers(unittest.TestCase):
 		found = self.complaints()
 		self.assertIn("client may not use kernels", found)
 		self.assertIn("coppice-agent may use coppice.h alone", found)
+
+	def test_an_order_around_another(self):
+		self.write("packaging/layers", NESTED)
+		self.write("kernels/cuda/device/card.h", "int card;\n")
+		self.write("kernels/plan/cut.h", '#include "kernels/cuda/device/card.h"\n')
+		self.assertIn("includes kernels/cuda/device/card.h: it stands higher",
+			self.complaints())
+
+	def test_an_order_inside_another(self):
+		self.write("packaging/layers", NESTED)
+		self.write("kernels/cuda/program/few.h", "int few;\n")
+		self.write("kernels/cuda/device/card.h", '#include "kernels/cuda/program/few.h"\n')
+		self.assertIn("includes kernels/cuda/program/few.h: it stands higher",
+			self.complaints())
+
+	def test_what_goes_down_in_both_orders_is_fine(self):
+		self.write("packaging/layers", NESTED)
+		self.write("kernels/work.h", "int work;\n")
+		self.write("kernels/plan/cut.h", '#include "kernels/work.h"\n')
+		self.write("kernels/cuda/device/card.h", '#include "kernels/plan/cut.h"\n')
+		self.write("kernels/cuda/program/few.h", '#include "kernels/cuda/device/card.h"\n')
+		self.assertEqual(self.complaints(), "0 complaints\n")
+
+	def test_of_namesakes_the_nearest_is_called(self):
+		self.write("packaging/layers", RULES + "kernels < . cpu cuda\n")
+		for folder in "cpu", "cuda/device":
+			path = f"kernels/{folder}/pool.c"
+			self.write(path, "int pool_init(void)\n{\n\treturn 0;\n}\n")
+			self.calls(path, "pool_init", "puts")
+		self.write("kernels/cpu/open.c",
+			"int open_it(void)\n{\n\treturn pool_init();\n}\n")
+		self.calls("kernels/cpu/open.c", "open_it", "pool_init")
+		self.assertEqual(self.complaints(), "0 complaints\n")
+
+	def test_a_folder_that_an_order_does_not_name(self):
+		self.write("packaging/layers", NESTED)
+		self.write("kernels/odd/one.h", "int one;\n")
+		self.write("kernels/plan/cut.h", '#include "kernels/odd/one.h"\n')
+		self.assertIn("kernels/odd/one.h stands in a folder that packaging/layers does not "
+			"name", self.complaints())
+
+	def client(self):
+		self.write("packaging/layers", CLIENT)
+		self.write("client/coppice.h", "int coppice_open(void);\n")
+		self.write("client/lib/open.h", "int open_it(void);\n")
+		self.write("client/lib/open.c", "int coppice_open(void)\n{\n\treturn 0;\n}\n")
+		self.calls("client/lib/open.c", "coppice_open", "puts")
+		self.write("client/ctl/main.c", "int main(void)\n{\n\treturn coppice_open();\n}\n")
+		self.calls("client/ctl/main.c", "main", "coppice_open")
+
+	def test_a_closed_folder_may_be_called(self):
+		self.client()
+		self.assertEqual(self.complaints(), "0 complaints\n")
+
+	def test_a_header_of_a_closed_folder(self):
+		self.client()
+		self.write("client/ctl/main.h", '#include "client/lib/open.h"\n')
+		self.assertIn("client/ctl/main.h:1: includes client/lib/open.h: "
+			"client/lib is closed", self.complaints())
+
+	def test_a_file_with_a_place_of_its_own(self):
+		self.client()
+		self.write("client/example.c",
+			"int example(void)\n{\n\treturn coppice_open();\n}\n")
+		self.calls("client/example.c", "example", "coppice_open")
+		self.assertEqual(self.complaints(), "0 complaints\n")
+		self.write("client/other.c",
+			"int other(void)\n{\n\treturn coppice_open();\n}\n")
+		self.calls("client/other.c", "other", "coppice_open")
+		self.assertIn("other calls coppice_open of client/lib/open.c: it stands higher",
+			self.complaints())
 
 	def test_a_build_without_a_call_graph(self):
 		shutil.rmtree(self.root / "build")
