@@ -212,6 +212,7 @@ check_man() {
 			bad=1
 		}
 	done
+	LC_ALL=C awk -v page=1 -f packaging/check-sizes.awk packaging/man/*.[1-8] || bad=1
 	return $bad
 }
 

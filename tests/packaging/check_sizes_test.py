@@ -11,14 +11,15 @@ SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "packaging" / "check-size
 
 
 class Sizes(unittest.TestCase):
-	def complaints(self, *texts):
+	def complaints(self, *texts, options=()):
 		"""What is said of files a, b... with these texts."""
 		names = [chr(ord("a") + i) for i in range(len(texts))]
 		with tempfile.TemporaryDirectory() as folder:
 			for name, text in zip(names, texts):
 				(pathlib.Path(folder) / name).write_text(text)
-			run = subprocess.run(["awk", "-f", SCRIPT, *names], cwd=folder, text=True,
-				capture_output=True, env={**os.environ, "LC_ALL": "C"})
+			run = subprocess.run(["awk", *options, "-f", SCRIPT, *names], cwd=folder,
+				text=True, capture_output=True,
+				env={**os.environ, "LC_ALL": "C"})
 		self.assertEqual(run.stderr, "")
 		self.assertEqual(run.returncode, 1 if run.stdout else 0)
 		return run.stdout.splitlines()
@@ -43,6 +44,11 @@ class Sizes(unittest.TestCase):
 	def test_each_file_that_is_too_long(self):
 		said = self.complaints("x\n" * 601, "x\n" * 601)
 		self.assertEqual(said, ["a:601: over 600 lines", "b:601: over 600 lines"])
+
+	def test_a_page_may_be_wider_and_longer(self):
+		page = ("-v", "page=1")
+		self.assertEqual(self.complaints("x" * 120 + "\n" * 700, options=page), [])
+		self.assertEqual(self.complaints("x" * 121, options=page), ["a:1: 121 columns"])
 
 
 if __name__ == "__main__":
