@@ -170,8 +170,8 @@ struct backend_cost {
 struct backend_meeting {
 	struct backend *const *members; /* [n] */
 	uint32_t n;
-	uint32_t first,
-		n_all; /* the members' places among all processes' devices; 0, n: one process */
+	/* the members' places among all processes' devices; 0, n: one process */
+	uint32_t first, n_all;
 	/* what the first process's meeting_id said, for all of them; NULL: one process */
 	const uint8_t *id;
 	uint32_t timeout_ms;

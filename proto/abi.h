@@ -49,8 +49,8 @@ struct abi_board {
 	uint64_t generation; /* differs from daemon start to daemon start */
 	ABI_LINE _Atomic uint32_t asleep;
 	uint32_t pad0;
-	ABI_LINE _Atomic uint32_t
-		client_spin_us; /* how long waiting clients should spin: 0 when cores are scarce */
+	/* how long waiting clients should spin: 0 when cores are scarce */
+	ABI_LINE _Atomic uint32_t client_spin_us;
 	uint32_t pad1;
 };
 static_assert(offsetof(struct abi_board, asleep) == 128, "board layout");
@@ -248,17 +248,15 @@ struct abi_lane {
 
 	/* client writes */
 	ABI_LINE _Atomic uint64_t submitted; /* tickets published: entries 1..submitted are there */
-	ABI_LINE _Atomic uint64_t
-		/* its stream does: inputs of steps with ABI_STEP_STREAM up to this ticket
-		 * are there */
-		ready;
+	/* its stream writes it: inputs of steps with ABI_STEP_STREAM up to this ticket are there */
+	ABI_LINE _Atomic uint64_t ready;
 	ABI_LINE _Atomic uint32_t sleepers; /* client threads that sleep on done */
 	/* 1: the completion descriptor is wanted; the daemon takes it back to 0 when it rings */
 	_Atomic uint32_t notify;
 
-	/* daemon writes */
-	ABI_LINE _Atomic uint64_t
-		done; /* tickets completed, in order; its low half is the clients' futex */
+	/* The daemon writes these. */
+	/* tickets completed, in order; its low half is the clients' futex */
+	ABI_LINE _Atomic uint64_t done;
 	/* tickets that are done, or whose step a device is at: a matter of microseconds */
 	_Atomic uint64_t soon;
 

@@ -121,8 +121,8 @@ struct store_node {
 	struct store_seq_list seqs; /* that stand in this node, not below */
 	struct store_pin_list pins;
 	uint64_t scratch;
-	struct store_residency
-		*residency; /* owned; NULL: all slices are on the device, and nowhere else */
+	/* owned; NULL: all slices are on the device, and nowhere else */
+	struct store_residency *residency;
 };
 
 _Static_assert(offsetof(struct store_node, slices) == 64, "a match reads one line of a node");

@@ -151,8 +151,8 @@ struct built_in {
 	uint32_t q_heads, kv_heads, head_dim;
 	uint32_t nodes[2]; /* CASE_LEVELS; CASE_COMB: of the chain */
 	uint32_t tokens[2]; /* of the nodes; CASE_CHUNK, CASE_DRAFTS: before and new ones */
-	uint32_t n_roots, n_leaves, tokens_log2,
-		seed; /* CASE_RANDOM: a node has up to 2^n tokens */
+	/* CASE_RANDOM: a node has up to 2^tokens_log2 tokens */
+	uint32_t n_roots, n_leaves, tokens_log2, seed;
 };
 
 static const struct built_in built_ins[] = {

@@ -131,15 +131,14 @@ struct chunk {
 	const struct sparse_options *options;
 	struct select_chunk of;
 	uint32_t n_ranges, n_words;
-	struct work_query whole,
-		*queries; /* owned, as the arrays below: of a block of queries each */
+	struct work_query whole;
+	struct work_query *queries; /* owned, as the arrays below: of a block of queries each */
 	struct backend_io io, *ios;
 	struct select_query *chosen;
 	uint32_t *ranges;
-	uint64_t *bits,
-		/* owned, of each KV head and block of queries: chosen by the processor; every other
-		 * block */
-		*half;
+	/* owned, of each KV head and block of queries: chosen by the processor; every other block
+	 */
+	uint64_t *bits, *half;
 	const uint64_t *kept; /* these, or the backend's */
 	struct work_list exact, list; /* owned */
 };

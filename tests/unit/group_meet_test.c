@@ -36,8 +36,8 @@ struct end {
 	uint32_t n_rows_written; /* by this owner, ever */
 	uint64_t given_bytes; /* to owners of rows, ever */
 	uint64_t arena; /* its only one */
-	uint32_t n_advanced,
-		next_page; /* tokens that its plan took in, and where the last of them went */
+	/* tokens that its plan took in, and where the last of them went */
+	uint32_t n_advanced, next_page;
 };
 
 static struct {

@@ -8,11 +8,11 @@
  * is room:
  *
  *      dim   KV block   KV tiles: sm_90, sm_80   O, Q registers   Q stays in   wide tiles on sm_90
- *      64    2 KB    20   16               32   16          registers    yes
- *      96    3 KB    16   10               48   24          registers    yes
- *      128   4 KB    12    8               64   32          registers    yes
- *      192   6 KB     7    4               96   48          shared       no
- *      256   8 KB     5    3               128  64          shared       no
+ *      64    2 KB       20       16              32       16      registers    yes
+ *      96    3 KB       16       10              48       24      registers    yes
+ *      128   4 KB       12        8              64       32      registers    yes
+ *      192   6 KB        7        4              96       48      shared       no
+ *      256   8 KB        5        3              128      64      shared       no
  *
  * A wide tile is folded by halves: it needs 32 registers for one's scores and 32 for two's weights
  * beside O and Q.

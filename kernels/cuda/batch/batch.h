@@ -93,8 +93,8 @@ struct batch {
 		pthread_mutex_t lock;
 	} ahead;
 	uint32_t *ticket; /* owned, device */
-	struct hosts
-		hosts; /* what is read there is staged: once, many at a time, before attention */
+	/* what is read there is staged: once, many at a time, before attention */
+	struct hosts hosts;
 	const struct costs *costs;
 	struct schedule_choice choice; /* of the planner's, where it is not its own */
 	uint32_t n_blocks; /* of attention, at the moment */

@@ -119,8 +119,8 @@ struct device_shape {
 	uint32_t group; /* query heads of a KV head */
 	uint64_t head_bytes; /* from a KV head to the next */
 	float scale_log2; /* softmax scale x log2 e */
-	uint32_t
-		row_heads; /* query heads of a row, of which a token may have several (row_map.h) */
+	/* query heads of a row, of which a token may have several (row_map.h) */
+	uint32_t row_heads;
 };
 
 /* Rows of bytes from anywhere to anywhere. */
