@@ -1,4 +1,7 @@
-/* app_stream.c - see app_stream.h. */
+/*
+ * app_stream.c - libcuda.so.1 by its own names, without its headers, and the kernel that copies, as
+ * PTX: it lets what follows begin early, as engines' kernels do.
+ */
 #include "app_stream.h"
 #include "proto/arith.h"
 

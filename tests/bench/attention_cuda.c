@@ -1,4 +1,7 @@
-/* attention_cuda.c - see attention_cuda.h. */
+/*
+ * attention_cuda.c - one workload after the other: what is measured of each, and what the file says
+ * of other systems beside it.
+ */
 #include "attention_cuda.h"
 
 #ifdef BENCH_HAVE_KERNELS

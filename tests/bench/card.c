@@ -1,4 +1,7 @@
-/* card.c - see card.h. */
+/*
+ * card.c - a workload in a backend of the module's, run once and looked at, or replayed and timed:
+ * all its layers alike, or a decode step with its append.
+ */
 #include "card.h"
 
 #ifdef BENCH_HAVE_KERNELS

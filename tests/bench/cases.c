@@ -1,4 +1,7 @@
-/* cases.c - see cases.h. */
+/*
+ * cases.c - entries of a file become trees, and so do the built-in ones, which stand here in a
+ * table, and random ones, cut down to the memory there is.
+ */
 #include "cases.h"
 
 #ifdef BENCH_HAVE_KERNELS

@@ -1,4 +1,7 @@
-/* client.c - see client.h. */
+/*
+ * client.c - what a client does: it opens, fills the prefix if it has to, decodes by the host or by
+ * a stream, and answers its pipes.
+ */
 #include "client.h"
 
 #include "app_stream.h"

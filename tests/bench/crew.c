@@ -1,4 +1,7 @@
-/* crew.c - see crew.h. */
+/*
+ * crew.c - fork, a pipe up and a pipe down for each client, and a byte to all of them at each turn
+ * of the measurement.
+ */
 #include "crew.h"
 
 #include <err.h>

@@ -1,4 +1,7 @@
-/* daemon.c - see daemon.h. */
+/*
+ * daemon.c - how the bench's daemon is started on a core of its own, waited for until it listens,
+ * asked by coppicectl, and ended with the bench.
+ */
 #include "daemon.h"
 
 #include "bench.h"

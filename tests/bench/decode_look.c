@@ -1,4 +1,7 @@
-/* decode_look.c - see decode_look.h. */
+/*
+ * decode_look.c - reads coppicectl status as JSON and nvidia-smi's column, and looks which
+ * processes have the device open.
+ */
 #ifdef BENCH_HAVE_AGENT
 #include "decode_look.h"
 

@@ -1,4 +1,7 @@
-/* explain.c - see explain.h. */
+/*
+ * explain.c - makes the lists and schedules of the workloads without a device and prints what they
+ * are made of and what each part is modelled to take.
+ */
 #include "explain.h"
 
 #ifdef BENCH_HAVE_KERNELS

@@ -1,4 +1,8 @@
-/* fit_model.c - see fit_model.h. */
+/*
+ * fit_model.c - the experiments, a table of families and what grows in each, and the fit:
+ * Gauss-Newton with damping, then constants moved one at a time while the planner's choices by them
+ * get better.
+ */
 #include "fit_model.h"
 
 #ifdef BENCH_HAVE_KERNELS

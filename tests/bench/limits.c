@@ -1,4 +1,7 @@
-/* limits.c - see limits.h. */
+/*
+ * limits.c - the card's curve, of the fastest of three bare kernels at each size, and what lies
+ * between its points.
+ */
 #include "limits.h"
 
 #ifdef BENCH_HAVE_KERNELS

@@ -1,4 +1,7 @@
-/* mps.c - see mps.h. */
+/*
+ * mps.c - the control daemon is started by the environment's folders and ended by its own command;
+ * processes that are started meanwhile inherit the folders.
+ */
 #include "mps.h"
 
 #include <err.h>

@@ -1,4 +1,7 @@
-/* multi_gpus.c - see multi_gpus.h. */
+/*
+ * multi_gpus.c - opens the group, runs its layers, takes the devices' stamps apart into local
+ * parts, exchange and rest, and checks O and the bytes that went.
+ */
 #include "multi_gpus.h"
 
 #ifdef BENCH_HAVE_KERNELS

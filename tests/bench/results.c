@@ -1,4 +1,4 @@
-/* results.c - see results.h. */
+/* results.c - sums what was found by kind and policy, and prints the tables. */
 #include "results.h"
 
 #include "bench.h"

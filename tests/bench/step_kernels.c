@@ -1,4 +1,7 @@
-/* step_kernels.c - see step_kernels.h. */
+/*
+ * step_kernels.c - a process of its own loads the module, plans as a daemon does and times the
+ * step, so that none of the device's memory stays here.
+ */
 #include "step_kernels.h"
 
 #include "bench.h"

@@ -1,4 +1,7 @@
-/* workload.c - see workload.h. */
+/*
+ * workload.c - pages, slices and random KV for a specification's tree, appended by the backend
+ * itself; and the same values again for who checks an answer.
+ */
 #include "workload.h"
 #include "../unit/oracle.h"
 #include "proto/arith.h"

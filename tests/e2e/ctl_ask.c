@@ -1,4 +1,7 @@
-/* ctl_ask.c - see ctl_ask.h. */
+/*
+ * ctl_ask.c - looks into what coppicectl printed: words in a text, numbers and errors of its JSON,
+ * a node by the first byte of its tokens.
+ */
 #include "ctl_ask.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
 /*
- * ctl_fixture.c - see ctl_fixture.h.
+ * ctl_fixture.c - starts the daemon and the client, computes the two sequences, and runs coppicectl
+ * as a process, as another user too, keeping what it says.
  */
 #include "ctl_fixture.h"
 

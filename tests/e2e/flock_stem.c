@@ -1,5 +1,6 @@
 /*
- * flock_stem.c - see flock_stem.h.
+ * flock_stem.c - the hashes of a token's inputs, its output by plain sums, and the calls by which a
+ * process of the flock opens, computes, decodes and closes.
  */
 #include "flock_stem.h"
 

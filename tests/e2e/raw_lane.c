@@ -1,4 +1,7 @@
-/* raw_lane.c - see raw_lane.h. */
+/*
+ * raw_lane.c - the descriptors that the daemon hands over are kept and mapped, and entries are
+ * written and rung for by hand.
+ */
 #include "raw_lane.h"
 
 #include "proto/ring.h"

@@ -1,4 +1,7 @@
-/* tier_documents.c - see tier_documents.h. */
+/*
+ * tier_documents.c - a document's tokens and values, plain attention over them, and a reader that
+ * opens, computes what is missing and compares.
+ */
 #include "tier_documents.h"
 
 #include "element.h"

@@ -1,4 +1,7 @@
-/* tiers_fixture.c - see tiers_fixture.h. */
+/*
+ * tiers_fixture.c - the daemon's flags for its tiers, with a limit to its files too, and bytes of
+ * the tier file read, written and verified.
+ */
 #include "tiers_fixture.h"
 
 #include <fcntl.h>

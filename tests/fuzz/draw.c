@@ -1,4 +1,4 @@
-/* draw.c - see draw.h. */
+/* draw.c - xorshift from the seed, and values that lie on or about borders of sizes and types. */
 #include "draw.h"
 #include "proto/clock.h"
 

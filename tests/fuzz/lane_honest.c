@@ -1,4 +1,7 @@
-/* lane_honest.c - see lane_honest.h. */
+/*
+ * lane_honest.c - what each turn of the honest session does, at random, with the values that its
+ * rows must have, drawn from a hash of the path.
+ */
 #include "lane_honest.h"
 
 #include "daemon/sched/sched_impl.h"

@@ -45,6 +45,16 @@ class Sizes(unittest.TestCase):
 		said = self.complaints("x\n" * 601, "x\n" * 601)
 		self.assertEqual(said, ["a:601: over 600 lines", "b:601: over 600 lines"])
 
+	def test_a_head_that_only_names_the_header(self):
+		said = self.complaints("/* a.c - see a.h. */\n", "/*\n * b.c - see b.h.\n */\n")
+		self.assertEqual(said, ["a:1: a head that says nothing",
+			"b:3: a head that says nothing"])
+
+	def test_a_head_that_says_something(self):
+		self.assertEqual(self.complaints("/* a.c - sums of rows; see a.h. */\n",
+			"/*\n * b.c - see b.h. Sums are fp32.\n */\n",
+			"/*\n * c.c - see c.h.\n *\n * Sums are fp32.\n */\n"), [])
+
 	def test_a_page_may_be_wider_and_longer(self):
 		page = ("-v", "page=1")
 		self.assertEqual(self.complaints("x" * 120 + "\n" * 700, options=page), [])

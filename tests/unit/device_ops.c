@@ -1,4 +1,7 @@
-/* device_ops.c - see device_ops.h. */
+/*
+ * device_ops.c - loads the module and opens its backend once: without a device the test is skipped
+ * (77).
+ */
 #include "device_ops.h"
 
 #include "kernels/cuda/module/module.h"

@@ -1,4 +1,7 @@
-/* documents.c - see documents.h. */
+/*
+ * documents.c - documents' values by hash, the outputs of the large pool, which are computed first,
+ * and the scheduler with tiers that has to give the same.
+ */
 #include "documents.h"
 
 #include "daemon/control/verbs.h"

@@ -1,4 +1,7 @@
-/* fake_stream.c - see fake_stream.h. */
+/*
+ * fake_stream.c - a list of graphs, what each does when it is its turn, and a clock that goes while
+ * somebody waits; and the calls of the kernels' hosts that lead here.
+ */
 #include "fake_stream.h"
 
 #include "kernels/cuda/batch/batch_chosen.h"

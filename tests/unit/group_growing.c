@@ -1,4 +1,7 @@
-/* group_growing.c - see group_growing.h. */
+/*
+ * group_growing.c - two queries on a stem of two pages, each with pages of its own on all devices:
+ * a plan grows by tokens, and its rows are compared with a new plan's.
+ */
 #include "group_growing.h"
 
 #include "kernels/plan/plan.h"

@@ -1,4 +1,7 @@
-/* grove.c - see grove.h. */
+/*
+ * grove.c - nodes get slices of pages one after the other, queries and drafts hang at them; numbers
+ * are drawn by COPPICE_SEED.
+ */
 #include "grove.h"
 
 #include <setjmp.h>

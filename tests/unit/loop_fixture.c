@@ -1,4 +1,7 @@
-/* loop_fixture.c - see loop_fixture.h. */
+/*
+ * loop_fixture.c - set up and taken down for io_uring and for epoll, with an alarm that ends a test
+ * which hangs, and a socket to listen and dial at.
+ */
 #include "loop_fixture.h"
 
 #include <setjmp.h>

@@ -1,4 +1,7 @@
-/* modelled.c - see modelled.h. */
+/*
+ * modelled.c - the backend that computes nothing, the clock that jumps to what happens next, and
+ * clients who ask again when they have had their answer and their pause.
+ */
 #include "modelled.h"
 
 #include "daemon/sched/sched_impl.h"

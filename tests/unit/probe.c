@@ -1,4 +1,7 @@
-/* probe.c - see probe.h. */
+/*
+ * probe.c - the list of one row and its memory, submitted to the backend, and a token's values put
+ * into a page.
+ */
 #include "probe.h"
 
 #include <setjmp.h>

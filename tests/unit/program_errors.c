@@ -1,4 +1,7 @@
-/* program_errors.c - see program_errors.h. */
+/*
+ * program_errors.c - why rows may be off as far as the bounds say, and how far they were, in parts
+ * of the bound.
+ */
 #include "program_errors.h"
 #include "program_results.h"
 

@@ -1,4 +1,7 @@
-/* program_gpu.c - see program_gpu.h. */
+/*
+ * program_gpu.c - shapes that the device takes, a machine on the module or on the played device,
+ * and its rows held against float64 and against the CPU's.
+ */
 #include "program_gpu.h"
 
 #ifdef PROGRAM_FAKE

@@ -1,4 +1,7 @@
-/* sched_fixture.c - see sched_fixture.h. */
+/*
+ * sched_fixture.c - the shape and ids that those tests have in common, and how an entry has to have
+ * ended.
+ */
 #include "sched_fixture.h"
 
 #include <setjmp.h>

@@ -1,4 +1,7 @@
-/* sched_harness.c - see sched_harness.h. */
+/*
+ * sched_harness.c - the scheduler's thread, or rounds that the test goes itself, and clients with a
+ * lane, an arena and memory of their own, who wait on the ring.
+ */
 #include "sched_harness.h"
 
 #include "daemon/control/arenas.h"

@@ -1,4 +1,7 @@
-/* sched_sparse_long.c - see sched_sparse_long.h. */
+/*
+ * sched_sparse_long.c - runs the same prefill with a pool that holds it and one that does not,
+ * exactly and by choice, and compares what came out and what was staged.
+ */
 #include "sched_sparse_long.h"
 
 #include "oracle.h"

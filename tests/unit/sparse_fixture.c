@@ -1,4 +1,7 @@
-/* sparse_fixture.c - see sparse_fixture.h. */
+/*
+ * sparse_fixture.c - the sequence's values and pages, jobs and lists over it, and the error of an
+ * answer against float64 over the blocks that were kept.
+ */
 #include "sparse_fixture.h"
 
 #include "kernels/plan/select.h"

@@ -1,4 +1,7 @@
-/* store_naive.c - see store_world.h. */
+/*
+ * store_naive.c - the model of store_world.h: every sequence as an array of tokens, searched from
+ * end to end, and what the store says held against it.
+ */
 #include "store_world.h"
 
 #include <string.h>

@@ -1,4 +1,7 @@
-/* store_ops.c - see store_world.h. */
+/*
+ * store_ops.c - the operations of store_world.h: each is drawn, done on the store and on the model,
+ * and what both say is compared.
+ */
 #include "store_world.h"
 
 #include <errno.h>

@@ -1,4 +1,7 @@
-/* store_world.c - see store_world.h. */
+/*
+ * store_world.c - what the store stands on, of store_world.h: rows of the pool as words, tiers
+ * whose copies take their time, memory that fails when it is told to.
+ */
 #include "store_world.h"
 
 #include <stdio.h>

@@ -1,4 +1,7 @@
-/* tier_file_fixture.c - see tier_file_fixture.h. */
+/*
+ * tier_file_fixture.c - a folder for the file, opened with small units, and a bit of it flipped to
+ * see it refused.
+ */
 #include "tier_file_fixture.h"
 
 #include <setjmp.h>

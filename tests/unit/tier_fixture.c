@@ -1,4 +1,7 @@
-/* tier_fixture.c - see tier_fixture.h. */
+/*
+ * tier_fixture.c - a folder for each test's file, the world opened over it, and opened again as a
+ * daemon that starts anew would.
+ */
 #include "tier_fixture.h"
 
 #include <stdio.h>

@@ -1,4 +1,7 @@
-/* tier_world.c - see tier_world.h. */
+/*
+ * tier_world.c - the pool and host memory as arrays, copies that wait while they are held, and each
+ * row's pattern compared with what its path asks for.
+ */
 #include "tier_world.h"
 
 #include <errno.h>

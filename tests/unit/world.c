@@ -1,4 +1,7 @@
-/* world.c - see world.h. */
+/*
+ * world.c - grows the tree at random, fills pages and the oracle's arrays with the same values,
+ * runs lists of it and measures what came back.
+ */
 #include "world.h"
 #include "kernels/group/group.h"
 

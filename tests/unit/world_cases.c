@@ -1,4 +1,7 @@
-/* world_cases.c - see world_cases.h. */
+/*
+ * world_cases.c - the worlds of each case, what of them is spoilt, grown or cut, and how rows are
+ * judged.
+ */
 #include "world_cases.h"
 
 #include <math.h>
