@@ -115,7 +115,7 @@ struct backend_estimate {
 	uint32_t n_q, q_pos, n_k; /* q_pos + n_q <= n_k */
 	uint32_t stride; /* 8 or 16, with a summary 8; q_pos is a multiple of it */
 	uint32_t block_tokens; /* of the masses: 8 x stride x a power of two */
-	uint64_t rows_id; /* with a summary: these rows may next be seen in passes; 0: no */
+	uint64_t rows_id; /* with a summary: these rows may next be seen in legs; 0: no */
 };
 
 /* A 64-bit word in device memory that arena_new gave, and what it becomes. */
@@ -204,9 +204,9 @@ struct backend_copy {
 	uint64_t after;
 };
 
-/* One of several passes over the KV of the same rows: those of the job's queries, in their order,
+/* One of several legs over the KV of the same rows: those of the job's queries, in their order,
  * are rows first_row and on of all n_rows. */
-struct backend_pass {
+struct backend_leg {
 	uint32_t first_row, n_rows;
 	bool first; /* nothing is known of any row yet */
 	bool last; /* O and LSE of the job's rows are written; the state goes */
@@ -277,11 +277,11 @@ struct backend_tier_ops {
 	/* Attention of rows whose KV is in the pool a part at a time: submits a batch that sees
 	 * such a part of some of them or all, in one job, or in several of the same tree and io and
 	 * some KV heads each; heads that have none see nothing. The rows' states are folded in
-	 * order of passes and stay with the backend from the first pass to the last, which is of
-	 * all rows; of one such set of rows at a time. io of a row is the same in all passes but
+	 * order of legs and stay with the backend from the first leg to the last, which is of
+	 * all rows; of one such set of rows at a time. io of a row is the same in all legs but
 	 * for the slots. Errors and ret_id as submit. NULL: cannot. */
-	int (*pass)(struct backend *b, const struct backend_batch *batch,
-		    const struct backend_pass *pass, uint64_t *ret_id);
+	int (*leg)(struct backend *b, const struct backend_batch *batch,
+		   const struct backend_leg *leg, uint64_t *ret_id);
 	const struct backend_summary_ops *summary; /* NULL: cannot */
 	/* What the bytes of a page mean: pages of another layout mean nothing here. Not 0. */
 	uint64_t (*layout)(struct backend *b);

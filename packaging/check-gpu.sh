@@ -238,7 +238,7 @@ gpu_checks() { # folder
 	gpu_test sparse_test "$at/sparse_test" "$gpu_module"
 	gpu_test sched_sparse_test "$at/sched_sparse_test" "$gpu_module"
 	wait
-	for name in mover_test passes_test summary_test sched_ahead_test; do
+	for name in mover_test legs_test summary_test sched_ahead_test; do
 		gpu_test "$name" "$at/$name" "$gpu_module"
 	done
 	wait

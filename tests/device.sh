@@ -25,7 +25,7 @@ programs=(daemon/coppiced client/ctl/coppicectl client/agent/coppice-agent tests
 tests=(
 	cuda_test variant_test stand_cuda_test program_cuda_test program_products_cuda_test
 	estimate_cuda_test select_cuda_test sparse_test sched_sparse_test mover_test
-	passes_test summary_test group_cuda_test group_ranks_test sched_tiers_test
+	legs_test summary_test group_cuda_test group_ranks_test sched_tiers_test
 	sched_long_test sched_ahead_test attention_test
 	backend_test device_test soak_test control_test service_test ctl_test ctl_top_test
 	ctl_words_test ctl_tiers_test api_test flock_test heads_test agent_test llama_test

@@ -25,8 +25,8 @@ static void cpu_close(struct backend *b)
 	if (!b)
 		return;
 	mover_free(b->mover);
-	free(b->pass_state);
-	free(b->pass_part);
+	free(b->leg_state);
+	free(b->leg_part);
 	array_done(&b->masses);
 	attend_done(&b->attend);
 	threads_free(b->threads);
@@ -238,17 +238,17 @@ static uint32_t cpu_tile_rows(struct backend *b, const struct work_shape *shape)
 	return FOLD_ROWS;
 }
 
-/* Room for the states of all rows, and for those that one pass leaves. */
-static int pass_reserve(struct backend *b, size_t n_floats)
+/* Room for the states of all rows, and for those that one leg leaves. */
+static int leg_reserve(struct backend *b, size_t n_floats)
 {
-	if (n_floats <= b->pass_room)
+	if (n_floats <= b->leg_room)
 		return 0;
-	free(b->pass_state);
-	free(b->pass_part);
-	b->pass_state = malloc(n_floats * sizeof(float));
-	b->pass_part = malloc(n_floats * sizeof(float));
-	b->pass_room = b->pass_state && b->pass_part ? n_floats : 0;
-	return b->pass_room ? 0 : -ENOMEM;
+	free(b->leg_state);
+	free(b->leg_part);
+	b->leg_state = malloc(n_floats * sizeof(float));
+	b->leg_part = malloc(n_floats * sizeof(float));
+	b->leg_room = b->leg_state && b->leg_part ? n_floats : 0;
+	return b->leg_room ? 0 : -ENOMEM;
 }
 
 static size_t row_floats(const struct backend_job *job)
@@ -256,14 +256,14 @@ static size_t row_floats(const struct backend_job *job)
 	return (size_t)job->shape->n_q_heads * (2 + job->shape->head_dim);
 }
 
-static int pass_begin(struct backend *b, const struct backend_job *job, uint32_t n_rows)
+static int leg_begin(struct backend *b, const struct backend_job *job, uint32_t n_rows)
 {
 	uint32_t dim = job->shape->head_dim;
 	size_t n_entries = (size_t)n_rows * job->shape->n_q_heads;
-	int r = pass_reserve(b, row_floats(job) * n_rows);
+	int r = leg_reserve(b, row_floats(job) * n_rows);
 
 	for (size_t i = 0; i < n_entries && !r; i++) {
-		float *at = b->pass_state + i * (2 + dim);
+		float *at = b->leg_state + i * (2 + dim);
 		struct merge_state empty;
 
 		merge_empty(&empty, at + 2, dim);
@@ -273,19 +273,19 @@ static int pass_begin(struct backend *b, const struct backend_job *job, uint32_t
 }
 
 /* The state of a list's row. */
-static float *pass_row(const struct backend *b, const struct backend_job *job,
-		       const struct backend_pass *pass, uint32_t row)
+static float *leg_row(const struct backend *b, const struct backend_job *job,
+		      const struct backend_leg *leg, uint32_t row)
 {
 	const struct work_row *at = &job->list->rows[row];
-	uint32_t n = pass->first_row + at->token;
+	uint32_t n = leg->first_row + at->token;
 
 	for (uint32_t i = 0; i < at->query; i++)
 		n += job->tree->queries[i].n_rows;
-	return b->pass_state + row_floats(job) * n;
+	return b->leg_state + row_floats(job) * n;
 }
 
-static void pass_write(struct backend *b, const struct backend_job *job, uint32_t row,
-		       const float *at)
+static void leg_write(struct backend *b, const struct backend_job *job, uint32_t row,
+		      const float *at)
 {
 	uint32_t stride = 2 + job->shape->head_dim;
 
@@ -296,39 +296,39 @@ static void pass_write(struct backend *b, const struct backend_job *job, uint32_
 }
 
 /* Folds what a job has left of its heads. */
-static void pass_fold(struct backend *b, const struct backend_job *job,
-		      const struct backend_pass *pass)
+static void leg_fold(struct backend *b, const struct backend_job *job,
+		     const struct backend_leg *leg)
 {
 	uint32_t dim = job->shape->head_dim, group = job->shape->n_q_heads / job->shape->n_kv_heads;
 	size_t skip = (size_t)job->head * group * (2 + dim);
 	size_t n_entries = (size_t)backend_job_heads(job) * group;
 
 	for (uint32_t row = 0; row < job->list->n_rows; row++) {
-		const float *from = b->pass_part + row_floats(job) * row;
-		float *to = pass_row(b, job, pass, row);
+		const float *from = b->leg_part + row_floats(job) * row;
+		float *to = leg_row(b, job, leg, row);
 
 		if (!job->io[job->list->rows[row].query].o)
 			continue;
 		merge_fold_entries(to + skip, from + skip, n_entries, dim);
-		if (pass->last)
-			pass_write(b, job, row, to);
+		if (leg->last)
+			leg_write(b, job, row, to);
 	}
 }
 
-static int cpu_pass(struct backend *b, const struct backend_batch *batch,
-		    const struct backend_pass *pass, uint64_t *ret_id)
+static int cpu_leg(struct backend *b, const struct backend_batch *batch,
+		   const struct backend_leg *leg, uint64_t *ret_id)
 {
-	size_t n_floats = row_floats(&batch->jobs[0]) * pass->n_rows;
-	int r = pass->first ? pass_begin(b, &batch->jobs[0], pass->n_rows) : 0;
+	size_t n_floats = row_floats(&batch->jobs[0]) * leg->n_rows;
+	int r = leg->first ? leg_begin(b, &batch->jobs[0], leg->n_rows) : 0;
 
-	if (!r && n_floats > b->pass_room)
+	if (!r && n_floats > b->leg_room)
 		r = -EINVAL;
 	for (uint32_t i = 0; i < batch->n_jobs && !r; i++) {
 		struct backend_job part = batch->jobs[i];
-		part.parts = (uintptr_t)b->pass_part;
+		part.parts = (uintptr_t)b->leg_part;
 		r = cpu_submit(b, &(struct backend_batch){&part, 1}, ret_id);
 		if (!r)
-			pass_fold(b, &part, pass);
+			leg_fold(b, &part, leg);
 	}
 	return r;
 }
@@ -429,7 +429,7 @@ static const struct backend_tier_ops cpu_tier = {
 	.downs_done = cpu_downs_done,
 	.ups_done = cpu_ups_done,
 	.kick = cpu_kick,
-	.pass = cpu_pass,
+	.leg = cpu_leg,
 	.summary = &summary_ops,
 	.layout = cpu_layout,
 };

@@ -27,8 +27,8 @@ struct backend {
 	struct attend attend; /* of jobs that are done at once; programs have their own */
 	const struct vec *vec;
 	const struct rows_ops *rows;
-	float *pass_state, *pass_part; /* owned, [pass_room]: of all rows, and of those of a pass */
-	size_t pass_room;
+	float *leg_state, *leg_part; /* owned, [leg_room]: of all rows, and of those of a leg */
+	size_t leg_room;
 	struct array masses; /* of an estimate */
 	struct mover *mover; /* owned; NULL: nothing was ever pinned */
 	uint64_t last_id;

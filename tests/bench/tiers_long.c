@@ -322,7 +322,7 @@ int tiers_long(const struct tiers_options *o, const struct backend_ops *ops)
 			    .extent_bytes = UINT64_C(1) << (ops == &backend_cpu ? 21 : 25)};
 	struct tiers_recompute attention;
 	double rate;
-	int r = ops->tier->pass ? tiers_up_rate(o, ops, &rate) : -ENOTSUP;
+	int r = ops->tier->leg ? tiers_up_rate(o, ops, &rate) : -ENOTSUP;
 
 	if (!r)
 		r = tiers_recompute_seconds(o, ops, p.shape.n_layers, &attention);

@@ -214,7 +214,7 @@ static void hurt_nobody(bool tight)
 	for (int kind = 0; kind < ABI_N_KINDS; kind++)
 		print_message("kind %d: %llu went well\n", kind,
 			      (unsigned long long)w->hostile.n_done[kind]);
-	print_message("%llu passes\n", (unsigned long long)harness_status(&w->h).n_streamed);
+	print_message("%llu legs\n", (unsigned long long)harness_status(&w->h).n_streamed);
 	print_message("%llu passes of a program\n",
 		      (unsigned long long)harness_status(&w->h).passes);
 	assert_true(w->honest[1].n_steps > 0);

@@ -191,9 +191,9 @@ static void a_machine_is_feared_for_one_batch(void **state)
 	modelled_free(m);
 }
 
-/* What passes of a path that streams take is learned before any batch was seen, and is as it was
+/* What legs of a path that streams take is learned before any batch was seen, and is as it was
  * once one is; who streams first pays for no more than is known. */
-static void the_first_batch_makes_no_streamed_pass_longer(void **state)
+static void the_first_batch_makes_no_streamed_leg_longer(void **state)
 {
 	struct config config = {.batch_budget_ms = 30};
 	struct sched_core core = {.config = &config, .batches.times = 2.4};
@@ -579,7 +579,7 @@ int main(void)
 		cmocka_unit_test(what_was_slow_for_a_while_is_so_no_longer),
 		cmocka_unit_test(the_first_batch_is_no_longer_than_the_others),
 		cmocka_unit_test(a_machine_is_feared_for_one_batch),
-		cmocka_unit_test(the_first_batch_makes_no_streamed_pass_longer),
+		cmocka_unit_test(the_first_batch_makes_no_streamed_leg_longer),
 		cmocka_unit_test(what_plans_take_is_in_the_budget),
 		cmocka_unit_test(who_has_a_plan_made_is_counted_its_time),
 		cmocka_unit_test(who_has_plans_made_makes_no_batch_seem_slow),

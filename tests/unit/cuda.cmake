@@ -38,8 +38,8 @@ if(COPPICE_CUDA_INCLUDE)
 		LIBS cuda_host coppice_kernels LABELS unit kernels)
 	coppice_test(NAME tall_cut_test SOURCES unit/tall_cut_test.c
 		LIBS cuda_host coppice_kernels LABELS unit kernels)
-	# Rows in passes; the runtime and the fold are the test's.
-	coppice_test(NAME tier_pass_test SOURCES unit/tier_pass_test.c
+	# Rows in legs; the runtime and the fold are the test's.
+	coppice_test(NAME tier_leg_test SOURCES unit/tier_leg_test.c
 		LIBS unit_fixtures cuda_host coppice_kernels m LABELS unit kernels)
 	# Plans that share so much memory of a device; the runtime's part is the test's, too.
 	coppice_test(NAME plans_test SOURCES unit/plans_test.c

@@ -64,9 +64,9 @@ struct store_match document_await(struct client *c, uint64_t seq, struct store_m
 /* Opens the first n_chunks of a document, waits for what lies lower, computes the rest; every O
  * that is known is right. Returns how many tokens were there. */
 uint32_t document_use(struct client *c, uint32_t doc, uint32_t n_chunks);
-/* Passes merge states where one go adds up keys one after the other: the same but for rounding. */
+/* Legs merge states where one go adds up keys one after the other: the same but for rounding. */
 void assert_close(float (*got)[DOC_ROW], float (*want)[DOC_ROW]);
-/* The same bits on the CPU where there are no passes; close on a device, which adds up as its plan
+/* The same bits on the CPU where there are no legs; close on a device, which adds up as its plan
  * of the batch has it. */
 void assert_right(const struct client *c, float (*got)[DOC_ROW], float (*want)[DOC_ROW]);
 

@@ -20,7 +20,7 @@ coppice_test(NAME program_run_test SOURCES unit/program_run_test.c unit/program_
 coppice_test(NAME linear_test SOURCES unit/linear_test.c
 	LIBS unit_fixtures coppice_kernels coppice_rows LABELS unit kernels)
 
-foreach(name mover passes summary)
+foreach(name mover legs summary)
 	coppice_test(NAME ${name}_test SOURCES unit/${name}_test.c
 		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels tsan)
 	if(TARGET coppice_cuda)

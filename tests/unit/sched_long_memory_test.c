@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #define FAILURES_MAX 100 /* far more than there are arrays */
-#define VIEW_ARRAYS 6 /* of a pass' view alone */
+#define VIEW_ARRAYS 6 /* of a leg's view alone */
 
 static uint64_t open_document(struct client *c, uint32_t *ret_pos)
 {
@@ -40,7 +40,7 @@ static void extend(struct client *c, uint64_t seq, uint32_t pos)
 	assert_int_equal(client_extend(c, seq, ids, DOC_CHUNK).status, 0);
 }
 
-/* All but the last chunk is stored, and nothing attended to: no pass has been. */
+/* All but the last chunk is stored, and nothing attended to: no leg has been. */
 static void append_all_but_one(struct client *c)
 {
 	struct abi_entry step = {.kind = ABI_STEP, .count = 1, .flags = ABI_STEP_APPEND_ONLY};

@@ -82,7 +82,7 @@ static void tokens_are_decoded_behind_it_one_by_one(void **state)
 
 /* Tokens that are only stored, half of them behind what the pool has room for, and then attended
  * to. */
-static void what_is_only_appended_needs_no_passes(void **state)
+static void what_is_only_appended_needs_no_legs(void **state)
 {
 	struct fixture *f = *state;
 	struct store_match match;
@@ -116,9 +116,9 @@ static struct {
 	struct backend_ops ops;
 	struct backend_tier_ops tier;
 	int (*completed)(struct backend *b, uint64_t *ret_id);
-	int (*pass)(struct backend *b, const struct backend_batch *batch,
-		    const struct backend_pass *pass, uint64_t *ret_id);
-	uint64_t ids[3]; /* of the last passes */
+	int (*leg)(struct backend *b, const struct backend_batch *batch,
+		   const struct backend_leg *leg, uint64_t *ret_id);
+	uint64_t ids[3]; /* of the last legs */
 	uint64_t n, n_looks, done_id;
 	uint32_t most; /* of these that the backend had */
 } flying;
@@ -134,11 +134,11 @@ static int count_completed(struct backend *b, uint64_t *ret_id)
 	return r;
 }
 
-static int count_pass(struct backend *b, const struct backend_batch *batch,
-		      const struct backend_pass *pass, uint64_t *ret_id)
+static int count_leg(struct backend *b, const struct backend_batch *batch,
+		     const struct backend_leg *leg, uint64_t *ret_id)
 {
 	uint32_t n = 0;
-	int r = flying.pass(b, batch, pass, ret_id);
+	int r = flying.leg(b, batch, leg, ret_id);
 
 	flying.ids[flying.n++ % 3] = *ret_id;
 	for (int i = 0; i < 3; i++)
@@ -165,8 +165,8 @@ static void who_comes_waits_for_no_more_than_a_batch_of_it(void **state)
 	flying.ops = *f->h.ops;
 	flying.tier = *flying.ops.tier;
 	flying.completed = flying.ops.completed;
-	flying.pass = flying.tier.pass;
-	flying.tier.pass = count_pass;
+	flying.leg = flying.tier.leg;
+	flying.tier.leg = count_leg;
 	flying.ops.tier = &flying.tier;
 	flying.ops.completed = count_completed;
 	flying.ops.cost = cost_much;
@@ -283,7 +283,7 @@ static void what_sequences_share_is_staged_once(void **state)
 	documents_stop(f);
 }
 
-/* ---- what passes take ---- */
+/* ---- what legs take ---- */
 
 #define MS_NS UINT64_C(1000000)
 
@@ -291,7 +291,7 @@ static void what_sequences_share_is_staged_once(void **state)
 
 static struct {
 	int (*completed)(struct backend *b, uint64_t *ret_id);
-	uint64_t now_ns, slow_ns; /* what each pass takes */
+	uint64_t now_ns, slow_ns; /* what each leg takes */
 	uint64_t budget_ns, done_id;
 } played;
 
@@ -341,7 +341,7 @@ static void start_slow(struct fixture *f, uint32_t budget_ms)
 
 /* Of the long document's last token. */
 struct taken {
-	uint64_t n_passes;
+	uint64_t n_legs;
 	double ns; /* that its session has had */
 };
 
@@ -363,7 +363,7 @@ static void compute_long(struct fixture *f)
 	assert_int_equal(client_close(&f->c, seq), 0);
 }
 
-static void slow_passes_are_shorter_and_count_as_they_are(void **state)
+static void slow_legs_are_shorter_and_count_as_they_are(void **state)
 {
 	struct fixture *f = *state;
 	struct taken before, after;
@@ -374,12 +374,12 @@ static void slow_passes_are_shorter_and_count_as_they_are(void **state)
 	played.slow_ns = 4 * played.budget_ns;
 	(void)taken_by_a_token(f);
 	after = taken_by_a_token(f);
-	assert_true(after.n_passes >= 2 * before.n_passes);
+	assert_true(after.n_legs >= 2 * before.n_legs);
 	assert_true(after.ns >= 2 * before.ns);
 	documents_stop(f);
 }
 
-/* Of the least budgets too, where passes that are slow are modelled to take no millisecond. */
+/* Of the least budgets too, where legs that are slow are modelled to take no millisecond. */
 static void what_was_slow_for_a_while_is_so_no_longer(void **state)
 {
 	struct fixture *f = *state;
@@ -391,10 +391,10 @@ static void what_was_slow_for_a_while_is_so_no_longer(void **state)
 	played.slow_ns = 8 * played.budget_ns;
 	(void)taken_by_a_token(f);
 	slow = taken_by_a_token(f);
-	assert_true(slow.n_passes >= 4 * before.n_passes);
+	assert_true(slow.n_legs >= 4 * before.n_legs);
 	played.slow_ns = 0;
 	(void)taken_by_a_token(f);
-	assert_int_equal(taken_by_a_token(f).n_passes, before.n_passes);
+	assert_int_equal(taken_by_a_token(f).n_legs, before.n_legs);
 	documents_stop(f);
 }
 
@@ -417,7 +417,7 @@ static void others_are_served_meanwhile(void **state)
 	documents_stop(f);
 }
 
-static void a_session_may_end_in_the_middle_of_passes(void **state)
+static void a_session_may_end_in_the_middle_of_legs(void **state)
 {
 	struct fixture *f = *state;
 	struct store_match match;
@@ -448,15 +448,15 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		CASE(a_document_longer_than_the_pool_is_computed_and_found),
 		CASE(tokens_are_decoded_behind_it_one_by_one),
-		CASE(what_is_only_appended_needs_no_passes),
+		CASE(what_is_only_appended_needs_no_legs),
 		CASE(who_comes_waits_for_no_more_than_a_batch_of_it),
 		CASE(a_restart_finds_it_in_the_file),
 		CASE(a_stage_of_a_few_pages_does),
 		CASE(what_sequences_share_is_staged_once),
-		CASE(slow_passes_are_shorter_and_count_as_they_are),
+		CASE(slow_legs_are_shorter_and_count_as_they_are),
 		CASE(what_was_slow_for_a_while_is_so_no_longer),
 		CASE(others_are_served_meanwhile),
-		CASE(a_session_may_end_in_the_middle_of_passes),
+		CASE(a_session_may_end_in_the_middle_of_legs),
 	};
 
 	int r = documents_init(argc, argv);

@@ -142,22 +142,22 @@ void long_check(const struct backend_ops *backend)
 	long_use(backend);
 
 	const struct abi_sparse wish = {0.8, 8, 64, 1, 1}, all = {0.8, 8, 64, 1, 999};
-	struct long_run *exact = malloc(5 * sizeof(*exact)), *passes = exact + 1;
+	struct long_run *exact = malloc(5 * sizeof(*exact)), *legs = exact + 1;
 	struct long_run *chosen = exact + 2, *every = exact + 3, *back = exact + 4;
 	const size_t n = (size_t)STEP * long_q_values();
 	const double rounding = ops == &backend_cpu ? 1e-6 : ROUNDING;
 
 	long_prefill(UINT64_C(16) << 20, 0, NULL, false, exact);
-	long_prefill(SMALL_POOL, STAGE, NULL, false, passes);
-	assert_true(exact->staged_bytes == 0 && passes->staged_bytes > 0);
-	assert_true(sparse_distance(passes->o, exact->o, n) < rounding);
+	long_prefill(SMALL_POOL, STAGE, NULL, false, legs);
+	assert_true(exact->staged_bytes == 0 && legs->staged_bytes > 0);
+	assert_true(sparse_distance(legs->o, exact->o, n) < rounding);
 	long_prefill(SMALL_POOL, STAGE, &all, false, every);
 	assert_true(every->done.attended == 1 && every->done.mass > 0.9999f);
 	assert_true(sparse_distance(every->o, exact->o, n) < rounding);
 	long_prefill(SMALL_POOL, STAGE, &wish, false, chosen);
 	assert_true(chosen->done.attended > 0.05f && chosen->done.attended < 0.8f);
 	assert_true(chosen->done.mass >= 0.8f && chosen->done.mass < 1);
-	assert_true(chosen->staged_bytes < passes->staged_bytes * 0.9);
+	assert_true(chosen->staged_bytes < legs->staged_bytes * 0.9);
 	/* A fifth of the weight lacks, and values are as random as keys. */
 	assert_true(sparse_distance(chosen->o, exact->o, n) < 0.5);
 	long_prefill(SMALL_POOL, STAGE, &wish, true, back);

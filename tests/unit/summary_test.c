@@ -1,6 +1,6 @@
 /*
  * summary_test.c - what is left of KV that is elsewhere: mean keys taken in from pages in spans,
- * masses estimated from them against the same in float64, and passes in which every KV head sees
+ * masses estimated from them against the same in float64, and legs in which every KV head sees
  * blocks of its own. The CPU's backend, or with argv[1], the GPU's module, that one's. Without a
  * device the program says so and exits with 77.
  */
@@ -91,12 +91,12 @@ static void fill(struct fixture *f)
 }
 
 static uint64_t submit(struct fixture *f, const struct backend_job *jobs, uint32_t n_jobs,
-		       const struct backend_pass *pass)
+		       const struct backend_leg *leg)
 {
 	const struct backend_batch batch = {jobs, n_jobs};
 	uint64_t id = 0, done = 0;
-	int r = pass ? ops->tier->pass(f->backend, &batch, pass, &id)
-		     : ops->submit(f->backend, &batch, &id);
+	int r = leg ? ops->tier->leg(f->backend, &batch, leg, &id)
+		    : ops->submit(f->backend, &batch, &id);
 
 	while (!r && done < id)
 		r = ops->completed(f->backend, &done);
@@ -298,7 +298,7 @@ static void what_nobody_took_in_is_no_estimate(void **state)
 	assert_int_not_equal(ops->estimate(f->backend, &e, &mass), 0);
 }
 
-/* ---- heads in passes ------------------------------------------------------------------------ */
+/* ---- heads in legs --------------------------------------------------------------------------- */
 
 struct chosen {
 	uint64_t kept[3][1]; /* of each KV head */
@@ -314,7 +314,7 @@ static struct backend_io io_of(const struct fixture *f, uint64_t o_at)
 
 /* Blocks [begin, end) of the path, for those heads that see any of them. */
 static void run_blocks(struct fixture *f, const struct chosen *c, uint32_t begin, uint32_t end,
-		       const struct backend_io *io, const struct backend_pass *pass)
+		       const struct backend_io *io, const struct backend_leg *leg)
 {
 	struct work_slice slices[2 * N_PAGES];
 	struct work_node node = {.parent = WORK_NONE, .pos = begin * BLOCK};
@@ -331,7 +331,7 @@ static void run_blocks(struct fixture *f, const struct chosen *c, uint32_t begin
 			slices[tree.n_slices++] = f->slices[i];
 	node.n_slices = tree.n_slices;
 	node.n_tokens = (end - begin) * BLOCK;
-	bool all = end == N_BLOCKS && pass;
+	bool all = end == N_BLOCKS && leg;
 	for (uint32_t head = 0; head < (all ? 1 : 3); head++) {
 		const struct select_query chosen = {all ? NULL : c->kept[head], N_BLOCKS};
 		if (!all && !(c->kept[head][0] & here))
@@ -347,12 +347,12 @@ static void run_blocks(struct fixture *f, const struct chosen *c, uint32_t begin
 		n++;
 	}
 	if (n > 0)
-		submit(f, jobs, n, pass);
+		submit(f, jobs, n, leg);
 	for (uint32_t i = 0; i < 3; i++)
 		plan_list_done(&lists[i]);
 }
 
-/* The blocks that rows stand in are seen by all heads, which the last pass is for. */
+/* The blocks that rows stand in are seen by all heads, which the last leg is for. */
 static struct chosen choose(struct fixture *f)
 {
 	struct chosen c;
@@ -375,7 +375,7 @@ static void heads_see_blocks_of_their_own(void **state)
 
 	for (uint32_t i = 0; i < 6; i++) {
 		struct chosen c = choose(f);
-		struct backend_pass pass = {.n_rows = N_ROWS, .first = true};
+		struct backend_leg leg = {.n_rows = N_ROWS, .first = true};
 		const uint32_t last = (N - N_ROWS) / BLOCK;
 
 		memset(f->memory + O_AT, 0xff, ARENA_BYTES - O_AT);
@@ -384,16 +384,16 @@ static void heads_see_blocks_of_their_own(void **state)
 			end = begin + 1 + oracle_below(&f->random, 6);
 			end = begin < last && end > last ? last : end;
 			end = begin >= last ? N_BLOCKS : end;
-			pass.last = end == N_BLOCKS;
-			run_blocks(f, &c, begin, end, &part, &pass);
+			leg.last = end == N_BLOCKS;
+			run_blocks(f, &c, begin, end, &part, &leg);
 			for (uint32_t head = 0; head < 3; head++)
-				pass.first = pass.first && !(c.kept[head][0] << (64 - end));
+				leg.first = leg.first && !(c.kept[head][0] << (64 - end));
 		}
 		float *a = decoded(f, O_AT, n), *b = decoded(f, OTHER_O_AT, n);
 		double *want = malloc(n * sizeof(*want));
 		for (size_t j = 0; j < n; j++)
 			want[j] = (double)a[j];
-		/* Both round to bf16, passes on a GPU their parts too: 2^-9 each at most. */
+		/* Both round to bf16, legs on a GPU their parts too: 2^-9 each at most. */
 		double d = distance(want, b, n);
 		if (!(d < 4e-3))
 			fail_msg("case %u: %g", i, d);
@@ -406,7 +406,7 @@ static void heads_see_blocks_of_their_own(void **state)
 /* The same in one job, of blocks that the device makes slots of by itself: heads that see nothing
  * here are in it too. */
 static void run_windows(struct fixture *f, const struct chosen *c, uint32_t begin, uint32_t end,
-			const struct backend_io *io, const struct backend_pass *pass)
+			const struct backend_io *io, const struct backend_leg *leg)
 {
 	static const uint32_t first[1] = {0};
 	struct work_slice path[2 * N_PAGES], slices[2 * N_PAGES];
@@ -445,7 +445,7 @@ static void run_windows(struct fixture *f, const struct chosen *c, uint32_t begi
 		kept[head] = c->kept[head][0] & here;
 	assert_int_equal(plan_make(&plan, &tree, &list), 0);
 	assert_true(ops->takes_chosen(f->backend, &job));
-	submit(f, &job, 1, pass);
+	submit(f, &job, 1, leg);
 	plan_list_done(&list);
 }
 
@@ -461,19 +461,19 @@ static void heads_see_windows_of_their_own(void **state)
 	for (uint32_t i = 0; i < 12; i++) {
 		const uint32_t last = (N - N_ROWS) / BLOCK, step = 1 + oracle_below(&f->random, 6);
 		struct chosen c = choose(f);
-		struct backend_pass pass = {.n_rows = N_ROWS, .first = true};
+		struct backend_leg leg = {.n_rows = N_ROWS, .first = true};
 
 		memset(f->memory + O_AT, 0xff, ARENA_BYTES - O_AT);
 		run_blocks(f, &c, 0, N_BLOCKS, &whole, NULL);
 		for (uint32_t begin = 0; begin < last; begin += step) {
 			uint32_t end = begin + step < last ? begin + step : last;
 
-			pass.last = end == last;
-			run_windows(f, &c, begin, end, &part, &pass);
-			if (pass.first)
+			leg.last = end == last;
+			run_windows(f, &c, begin, end, &part, &leg);
+			if (leg.first)
 				run_windows(f, &c, last, N_BLOCKS, &part,
-					    &(struct backend_pass){.n_rows = N_ROWS});
-			pass.first = false;
+					    &(struct backend_leg){.n_rows = N_ROWS});
+			leg.first = false;
 		}
 		float *a = decoded(f, O_AT, n), *b = decoded(f, OTHER_O_AT, n);
 		double *want = malloc(n * sizeof(*want));

@@ -1,7 +1,7 @@
 /*
  * slowness.h - how much longer something takes than it is modelled to, learned from what it took.
  *
- * Batches, passes of programs' tokens, attention in these, and passes of paths that stream have one
+ * Batches, passes of programs' tokens, attention in these, and legs of paths that stream have one
  * each: of what one of them took, the others learn nothing. What had to be feared of a machine of
  * which nobody had seen anything goes at once with the first that is seen; from then on what is
  * usual follows slowly, as a moment's pause is no pace.

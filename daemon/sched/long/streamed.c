@@ -1,11 +1,11 @@
 /*
  * streamed.c - the way of steps whose paths are not all on the device.
  *
- * While something is under way its lanes are STREAMING, and only they go on with it, a pass at a
+ * While something is under way its lanes are STREAMING, and only they go on with it, a leg at a
  * turn. If any of the lanes' steps ends early all is given up: the others wait for their turn
  * again, and begin anew.
  *
- *      members      0: a b c d e x        passes    1  what all share on the device: a b
+ *      members      0: a b c d e x        legs    1  what all share on the device: a b
  *                   1: a b c d e y z                2  the same, staged: c d | e
  *                                                   3  each member's own, staged or not: x, y z
  *                                                   4  all: tails; live tokens, which are appended
@@ -167,12 +167,12 @@ static void others_join(struct streamed *p, const struct sched_lane *leader)
 	}
 }
 
-/* Rows see each other in one pass. */
+/* Rows see each other in one leg. */
 static uint32_t rows_in_time(const struct streamed *p)
 {
 	uint32_t most = rows_room(p->model);
 
-	while (most > 1 && streamed_pass_tokens(p, most) < most)
+	while (most > 1 && streamed_leg_tokens(p, most) < most)
 		most /= 2;
 	return most;
 }
@@ -188,36 +188,36 @@ static int slice_join(struct streamed *p, struct sched_lane *lane)
 			  part->seq->parents || left < most ? left : most);
 }
 
-/* ---- what passes there are ------------------------------------------------------------------ */
+/* ---- what legs there are --------------------------------------------------------------------- */
 
-static int pass_add(struct streamed *p, struct streamed_pass pass)
+static int leg_add(struct streamed *p, struct streamed_leg leg)
 {
-	int r = GROW(p->passes, p->passes_room, p->n_passes + 1);
+	int r = GROW(p->legs, p->legs_room, p->n_legs + 1);
 
 	if (r == 0)
-		p->passes[p->n_passes++] = pass;
+		p->legs[p->n_legs++] = leg;
 	return r;
 }
 
-static uint32_t pass_rows(const struct streamed *p, const struct streamed_pass *pass)
+static uint32_t leg_rows(const struct streamed *p, const struct streamed_leg *leg)
 {
-	return pass->member == STREAMED_ALL ? streamed_n_rows(p) : p->members[pass->member].n_rows;
+	return leg->member == STREAMED_ALL ? streamed_n_rows(p) : p->members[leg->member].n_rows;
 }
 
-/* Lengthens a pass by what follows on its side of the device's end, as far as a cell has room for
+/* Lengthens a leg by what follows on its side of the device's end, as far as a cell has room for
  * what is seen of it, and the budget has time. Returns how many slices are seen. */
-static uint32_t pass_fill(const struct streamed *p, const struct gather *g, uint32_t end,
-			  struct streamed_pass *pass)
+static uint32_t leg_fill(const struct streamed *p, const struct gather *g, uint32_t end,
+			 struct streamed_leg *leg)
 {
-	bool staged = pass->kind == STREAMED_STAGED;
-	uint32_t pos = pass->pos, any = p->model->shape.n_kv_heads, n_seen = 0, n_tokens = 0;
-	uint32_t most_tokens = streamed_pass_tokens(p, pass_rows(p, pass));
+	bool staged = leg->kind == STREAMED_STAGED;
+	uint32_t pos = leg->pos, any = p->model->shape.n_kv_heads, n_seen = 0, n_tokens = 0;
+	uint32_t most_tokens = streamed_leg_tokens(p, leg_rows(p, leg));
 
 	end = staged || end < g->n_device ? end : g->n_device;
-	for (; pass->end < end; pos += g->slices[pass->end++].count) {
+	for (; leg->end < end; pos += g->slices[leg->end++].count) {
 		if (!choice_has(p, any, pos))
 			continue;
-		n_tokens += g->slices[pass->end].count;
+		n_tokens += g->slices[leg->end].count;
 		if (n_seen > 0 && (n_tokens > most_tokens || (staged && n_seen == p->cell_pages)))
 			break;
 		n_seen++;
@@ -234,13 +234,12 @@ static int span_add(struct streamed *p, uint32_t member, uint32_t begin, uint32_
 	int r = 0;
 
 	while (begin < end && r == 0) {
-		struct streamed_pass pass = {begin >= g->n_device ? STREAMED_STAGED
-								  : STREAMED_DEVICE,
-					     member, begin, begin, pos};
-		if (pass_fill(p, g, end, &pass) > 0)
-			r = pass_add(p, pass);
-		pos += streamed_tokens(g, begin, pass.end);
-		begin = pass.end;
+		struct streamed_leg leg = {begin >= g->n_device ? STREAMED_STAGED : STREAMED_DEVICE,
+					   member, begin, begin, pos};
+		if (leg_fill(p, g, end, &leg) > 0)
+			r = leg_add(p, leg);
+		pos += streamed_tokens(g, begin, leg.end);
+		begin = leg.end;
 	}
 	return r;
 }
@@ -262,12 +261,12 @@ static uint32_t shared_slices(const struct streamed *p)
  * too. */
 static void rest_goes_ahead(struct streamed *p)
 {
-	struct streamed_pass rest = p->passes[p->n_passes - 1];
-	uint32_t i = p->n_passes - 1;
+	struct streamed_leg rest = p->legs[p->n_legs - 1];
+	uint32_t i = p->n_legs - 1;
 
-	for (; i > 0 && p->passes[i - 1].kind == STREAMED_STAGED; i--)
-		p->passes[i] = p->passes[i - 1];
-	p->passes[i] = rest;
+	for (; i > 0 && p->legs[i - 1].kind == STREAMED_STAGED; i--)
+		p->legs[i] = p->legs[i - 1];
+	p->legs[i] = rest;
 }
 
 static int streamed_make(struct streamed *p)
@@ -279,14 +278,14 @@ static int streamed_make(struct streamed *p)
 	for (uint32_t i = 0; i < p->n_members && r == 0 && !appends; i++)
 		r = span_add(p, i, n_shared, p->members[i].gather.n_slices);
 	if (r == 0)
-		r = pass_add(p,
-			     (struct streamed_pass){.kind = STREAMED_REST, .member = STREAMED_ALL});
+		r = leg_add(p,
+			    (struct streamed_leg){.kind = STREAMED_REST, .member = STREAMED_ALL});
 	if (r == 0 && p->n_members == 1)
 		rest_goes_ahead(p);
 	return r;
 }
 
-/* ---- from the first pass to the last -------------------------------------------------------- */
+/* ---- from the first leg to the last ---------------------------------------------------------- */
 
 /* Nothing is under way any more: its lanes wait for their turn. */
 static void give_up(struct streamed *p)
@@ -296,7 +295,7 @@ static void give_up(struct streamed *p)
 
 	members_drop(p, 0);
 	p->choice.sums = p->choice.made = p->choice.appended = false;
-	p->n_passes = p->n_begun = p->n_ended = p->ask = 0;
+	p->n_legs = p->n_begun = p->n_ended = p->ask = 0;
 	p->in_flight = false;
 	while ((lane = step_first(steps, STEP_STREAMING)) != NULL)
 		step_move(steps, lane, STEP_WAITING_TURN);
@@ -324,7 +323,7 @@ static int slice_begin(struct streamed *p, struct sched_lane *lane)
 	stage_cut(p);
 	p->rows_id++;
 	p->n_filled = p->n_staged = p->n_asked = p->n_asked_slices = p->n_asked_pages = 0;
-	p->n_passes = p->n_begun = p->n_ended = p->ask = 0;
+	p->n_legs = p->n_begun = p->n_ended = p->ask = 0;
 	bool group = may_join(&lane->step) && has_room_for(p, &lane->step);
 	int r = group ? step_join(p, lane) : slice_join(p, lane);
 
@@ -338,8 +337,8 @@ static int slice_begin(struct streamed *p, struct sched_lane *lane)
 		give_up(p);
 	else
 		members_begin(p);
-	if (r == 0 && p->passes[0].kind == STREAMED_STAGED)
-		stage_ask(p, 1); /* the others while the first pass is at work */
+	if (r == 0 && p->legs[0].kind == STREAMED_STAGED)
+		stage_ask(p, 1); /* the others while the first leg is at work */
 	return r;
 }
 
@@ -351,7 +350,7 @@ static bool comes_first(const struct streamed *p, const struct sched_lane *a,
 	       (a->moved < b->moved && !turn_is_before(p->core, b, a));
 }
 
-/* What is under way goes on when what its next pass is about is there; else nothing else that is
+/* What is under way goes on when what its next leg is about is there; else nothing else that is
  * streamed can begin. */
 struct sched_lane *streamed_next_turn(struct streamed *p)
 {
@@ -398,22 +397,22 @@ void streamed_begin(struct streamed *p, struct sched_lane *lane)
 /* Who comes now waits for all that the backend has: no longer than for a batch. */
 static bool next_fits_beside(const struct streamed *p)
 {
-	const struct streamed_pass *pass = &p->passes[p->n_begun];
-	double n_tokens = streamed_tokens(streamed_gather(p, pass), pass->begin, pass->end);
-	double ns = work_ns(p->model, pass_rows(p, pass) * n_tokens, n_tokens);
+	const struct streamed_leg *leg = &p->legs[p->n_begun];
+	double n_tokens = streamed_tokens(streamed_gather(p, leg), leg->begin, leg->end);
+	double ns = work_ns(p->model, leg_rows(p, leg) * n_tokens, n_tokens);
 
 	for (uint32_t i = p->n_ended; i < p->n_begun; i++)
 		ns += p->views[i % STREAMED_VIEWS].ns;
 	return ns <= streamed_budget_ns(p);
 }
 
-/* The pass after one that the backend has, where nobody else waits: so the backend need not. */
+/* The leg after one that the backend has, where nobody else waits: so the backend need not. */
 static void go_ahead(struct streamed *p)
 {
 	uint32_t n_flying = p->n_begun - p->n_ended;
 
 	if (p->n_members != 1 || step_n_there(&p->core->steps) > 1 || n_flying == 0 ||
-	    n_flying == STREAMED_VIEWS || p->n_begun == p->n_passes || !stage_is_ready(p) ||
+	    n_flying == STREAMED_VIEWS || p->n_begun == p->n_legs || !stage_is_ready(p) ||
 	    !next_fits_beside(p))
 		return;
 	int r = streamed_submit(p);
@@ -433,9 +432,9 @@ static void slice_end(struct streamed *p)
 				  p->members[i].row + p->members[i].n_rows);
 }
 
-/* The backend has passes one after the other, and nothing between them. What is slow in batches too
+/* The backend has legs one after the other, and nothing between them. What is slow in batches too
  * is in the budget already. */
-static void pass_learn(struct streamed *p, const struct streamed_view *v)
+static void leg_learn(struct streamed *p, const struct streamed_view *v)
 {
 	uint64_t begun_ns = max_u64(v->begun_ns, p->ended_ns);
 
@@ -443,11 +442,11 @@ static void pass_learn(struct streamed *p, const struct streamed_view *v)
 	streamed_learn(p, v->ns, (double)(p->ended_ns - begun_ns));
 }
 
-static void pass_end(struct streamed *p)
+static void leg_end(struct streamed *p)
 {
 	const struct streamed_view *v = &p->views[p->n_ended++ % STREAMED_VIEWS];
 
-	pass_learn(p, v);
+	leg_learn(p, v);
 	p->core->stats.batches++;
 	p->n_done++;
 	p->n_staged += v->staged;
@@ -467,10 +466,10 @@ bool streamed_poll(struct streamed *p)
 		return true;
 	}
 	while (p->in_flight && p->views[p->n_ended % STREAMED_VIEWS].id <= completed)
-		pass_end(p);
+		leg_end(p);
 	if (p->n_ended > n_ended)
 		p->core->now_ns = p->ended_ns;
-	if (p->n_ended == p->n_passes) {
+	if (p->n_ended == p->n_legs) {
 		slice_end(p);
 		return true;
 	}
@@ -501,5 +500,5 @@ void streamed_done(struct streamed *p)
 	streamed_views_done(p);
 	choice_done(&p->choice);
 	free(p->members);
-	free(p->passes);
+	free(p->legs);
 }

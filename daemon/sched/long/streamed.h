@@ -1,5 +1,5 @@
 /*
- * streamed.h - steps of sequences whose paths are not all on the device: attention in passes, each
+ * streamed.h - steps of sequences whose paths are not all on the device: attention in legs, each
  * over another part.
  *
  *      path     # # # # # # h h h h h h h h h h h h t t t L
@@ -9,13 +9,13 @@
  *
  * What lies in host memory comes through the stage, extents that the store does not have: a ring of
  * cells, into which copies of this one layer go while attention works on what has come before. The
- * backend folds the passes' states. Between two passes others' batches may run.
+ * backend folds the legs' states. Between two legs others' batches may run.
  *
  * Sparse prefill: while a sequence's KV passes by, the mean keys of every 8 tokens are kept on the
  * device. Once they are there of all that lies before a slice, blocks of the path are chosen from
  * them, for each KV head, and the others stay where they are.
  *
- * Passes may be slower than they are modelled to: how much is learned from them alone, bounds how
+ * Legs may be slower than they are modelled to: how much is learned from them alone, bounds how
  * long one is, and counts as their user's.
  *
  * Decode steps of one model and layer go together, as far as their paths begin alike: what they
@@ -30,7 +30,7 @@
 #include "kvstore/seq/gather.h"
 
 #define STREAMED_CELLS 4u /* at most */
-/* Passes that the backend has at a time, where nobody else waits for it: the last one takes longest
+/* Legs that the backend has at a time, where nobody else waits for it: the last one takes longest
  * to be planned. */
 #define STREAMED_VIEWS 3u
 
@@ -45,8 +45,8 @@ struct streamed_member {
 
 enum streamed_kind { STREAMED_DEVICE, STREAMED_STAGED, STREAMED_REST };
 
-/* A pass over slices [begin, end) of a member's path, for that member or for all. */
-struct streamed_pass {
+/* A leg over slices [begin, end) of a member's path, for that member or for all. */
+struct streamed_leg {
 	enum streamed_kind kind;
 	uint32_t member; /* STREAMED_ALL: the first's path, for all */
 	uint32_t begin, end;
@@ -57,7 +57,7 @@ struct streamed_pass {
 
 /* What the only member, a slice of sparse prefill, sees of its path. */
 struct streamed_choice {
-	bool sums; /* what passes see is taken into the sequence's summary */
+	bool sums; /* what legs see is taken into the sequence's summary */
 	bool made; /* blocks were chosen; else all are seen */
 	bool appended; /* the rows' K and V are in their pages */
 	uint32_t block_tokens, n_blocks, n_words;
@@ -67,7 +67,7 @@ struct streamed_choice {
 	uint32_t kept_room, masses_room;
 };
 
-/* A pass as the backend has it. */
+/* A leg as the backend has it. */
 struct streamed_view {
 	uint64_t id; /* the backend's */
 	double ns; /* that it is modelled to take */
@@ -96,7 +96,7 @@ struct streamed_view {
 struct streamed {
 	struct sched_core *core; /* borrowed */
 	uint32_t first_extent, n_extents; /* of the stage; 0: none, and paths are never so long */
-	bool in_flight; /* passes: views [n_ended, n_begun) mod STREAMED_VIEWS */
+	bool in_flight; /* legs: views [n_ended, n_begun) mod STREAMED_VIEWS */
 	uint32_t n_begun, n_ended; /* of what is under way */
 	/* What is under way. */
 	struct streamed_member *members; /* owned, and their gathers' room */
@@ -105,20 +105,20 @@ struct streamed {
 	uint32_t layer;
 	uint32_t n_cells, cell_pages;
 	uint64_t rows_id; /* counts */
-	struct streamed_pass *passes; /* owned */
-	uint32_t n_passes, passes_room; /* the next is n_begun */
-	uint32_t n_filled, n_staged; /* staged passes that have begun, that have ended */
-	uint32_t ask; /* the next pass that may want copies */
-	uint32_t n_asked; /* staged passes all of whose copies were asked for */
+	struct streamed_leg *legs; /* owned */
+	uint32_t n_legs, legs_room; /* the next is n_begun */
+	uint32_t n_filled, n_staged; /* staged legs that have begun, that have ended */
+	uint32_t ask; /* the next leg that may want copies */
+	uint32_t n_asked; /* staged legs all of whose copies were asked for */
 	uint32_t n_asked_slices; /* of the next */
 	uint32_t n_asked_pages; /* of these, in the cell */
 	struct streamed_choice choice;
 	uint64_t tokens[STREAMED_CELLS]; /* of each cell's last copy */
 	uint64_t users[STREAMED_CELLS]; /* the last batch that had to do with a cell */
 	struct streamed_view views[STREAMED_VIEWS];
-	struct slowness slowness; /* how much longer passes take than modelled */
+	struct slowness slowness; /* how much longer legs take than modelled */
 	uint64_t ended_ns; /* when the backend was seen to have done one */
-	uint64_t n_done; /* passes, ever */
+	uint64_t n_done; /* legs, ever */
 	uint64_t staged_bytes; /* ever */
 };
 
@@ -128,9 +128,9 @@ void streamed_init(struct streamed *p, struct sched_core *core);
 void streamed_find(struct streamed *p);
 /* The lane whose turn it is to have a slice of its step, prefill or streamed; NULL: none. */
 struct sched_lane *streamed_next_turn(struct streamed *p);
-/* It is this lane's turn: begins the next pass of its step, or fails it. */
+/* It is this lane's turn: begins the next leg of its step, or fails it. */
 void streamed_begin(struct streamed *p, struct sched_lane *lane);
-/* Goes on with copies, and finishes a pass that the backend has. Returns whether anything is
+/* Goes on with copies, and finishes a leg that the backend has. Returns whether anything is
  * finished. */
 bool streamed_poll(struct streamed *p);
 /* The lane's step is about to end: what is under way with it is given up, and begins anew for the

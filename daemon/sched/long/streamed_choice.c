@@ -2,7 +2,7 @@
  * streamed_choice.c - what sparse prefill sees of a path that is streamed.
  *
  * The blocks of a path are chosen by its summary before anything of it is brought, once for all
- * rows of a slice: what one of them needs comes for all. As passes go by, what they see goes into
+ * rows of a slice: what one of them needs comes for all. As legs go by, what they see goes into
  * the summary. Where no summary can be had, or it does not know the path yet, all is seen.
  */
 #include "streamed_impl.h"
@@ -22,7 +22,7 @@
 #define WINDOW_TOKENS 32u
 /* And heads: two rounds of all of a device's multiprocessors, 128 of them at a time. */
 #define WIDE_ROWS 32768u
-/* A pass is one: states are merged with those of other passes anyway. */
+/* A leg is one: states are merged with those of other legs anyway. */
 #define SEGMENT_TOKENS (UINT32_C(1) << 30)
 
 static struct sched_seq *seq_of(const struct streamed *p)
@@ -203,7 +203,7 @@ void choice_end(struct streamed *p)
 		seq_of(p)->summary.n_known[p->layer] = first_pos(p) + p->members[0].n_rows;
 }
 
-/* ---- a pass --------------------------------------------------------------------------------- */
+/* ---- a leg ----------------------------------------------------------------------------------- */
 
 /* Of blocks [begin, end): do both heads see the same? */
 static bool see_alike(const struct streamed *p, uint32_t a, uint32_t b, uint32_t begin,
@@ -224,25 +224,25 @@ static bool sees_any(const struct streamed *p, uint32_t head, uint32_t begin, ui
 }
 
 /* Bits of a window, for the heads that see it. */
-static void window_see(const struct streamed *p, const struct streamed_pass *pass, uint32_t pos,
+static void window_see(const struct streamed *p, const struct streamed_leg *leg, uint32_t pos,
 		       uint32_t n_words, uint64_t *kept)
 {
 	uint32_t n_heads = p->model->shape.n_kv_heads, window = pos / WINDOW_TOKENS;
 
 	for (uint32_t head = 0; head < n_heads; head++)
-		if (pass->kind == STREAMED_REST || choice_has(p, head, pos))
+		if (leg->kind == STREAMED_REST || choice_has(p, head, pos))
 			kept[head * n_words + window / 64] |= UINT64_C(1) << window % 64;
 }
 
-/* The path up to the pass' end: what is not seen in it, or not in it, is not there. Bits of windows
+/* The path up to the leg's end: what is not seen in it, or not in it, is not there. Bits of windows
  * that are. False: no memory. */
-static bool find_windows(struct streamed *p, const struct streamed_pass *pass,
+static bool find_windows(struct streamed *p, const struct streamed_leg *leg,
 			 struct streamed_view *v)
 {
-	const struct gather *g = streamed_gather(p, pass);
+	const struct gather *g = streamed_gather(p, leg);
 	const struct work_node *node = &v->nodes[0];
 	uint32_t n_heads = p->model->shape.n_kv_heads, pos = 0, n_words;
-	uint32_t begin = pass->kind == STREAMED_REST ? g->n_slices : pass->begin;
+	uint32_t begin = leg->kind == STREAMED_REST ? g->n_slices : leg->begin;
 	uint32_t n = begin + node->n_slices;
 
 	v->chosen.n_blocks = ceil_div(node->pos + node->n_tokens, WINDOW_TOKENS);
@@ -257,10 +257,10 @@ static bool find_windows(struct streamed *p, const struct streamed_pass *pass,
 	pos = node->pos;
 	for (uint32_t i = begin; i < n; pos += v->path[i++].count) {
 		v->path[i] = v->slices[node->slice + i - begin];
-		if (pass->kind != STREAMED_REST && !choice_has(p, n_heads, pos))
+		if (leg->kind != STREAMED_REST && !choice_has(p, n_heads, pos))
 			v->path[i].page = WORK_NONE;
 		else
-			window_see(p, pass, pos, n_words, v->kept);
+			window_see(p, leg, pos, n_words, v->kept);
 	}
 	return true;
 }
@@ -274,14 +274,14 @@ static bool is_wide(const struct streamed *p, const struct streamed_view *v)
 }
 
 /* One job, if the backend makes of chosen windows what it needs: pages have whole windows then. */
-static bool jobs_at_once(struct streamed *p, const struct streamed_pass *pass,
+static bool jobs_at_once(struct streamed *p, const struct streamed_leg *leg,
 			 struct streamed_view *v)
 {
 	static const uint32_t first[1] = {0};
-	bool parts = p->choice.made && pass->kind != STREAMED_REST;
+	bool parts = p->choice.made && leg->kind != STREAMED_REST;
 
 	if (!p->core->ops->takes_chosen || v->shape.page_tokens % WINDOW_TOKENS ||
-	    !(parts || is_wide(p, v)) || !find_windows(p, pass, v))
+	    !(parts || is_wide(p, v)) || !find_windows(p, leg, v))
 		return false;
 	v->chosen.slices = v->path;
 	v->chosen.block_tokens = WINDOW_TOKENS;
@@ -291,7 +291,7 @@ static bool jobs_at_once(struct streamed *p, const struct streamed_pass *pass,
 	return job_see_chosen(p->core, &v->jobs[0], &v->chosen);
 }
 
-/* Lists of KV heads that see what they see of the pass. */
+/* Lists of KV heads that see what they see of the leg. */
 static int jobs_of_heads(struct streamed *p, const struct plan_config *plan,
 			 struct streamed_view *v)
 {
@@ -328,14 +328,14 @@ static int jobs_of_heads(struct streamed *p, const struct plan_config *plan,
 	return r;
 }
 
-int choice_jobs(struct streamed *p, const struct streamed_pass *pass,
-		const struct plan_config *plan, struct streamed_view *v)
+int choice_jobs(struct streamed *p, const struct streamed_leg *leg, const struct plan_config *plan,
+		struct streamed_view *v)
 {
 	int r = plan_make(plan, &v->tree, &v->lists[0]); /* of chosen windows its rows count */
 
-	if (r < 0 || jobs_at_once(p, pass, v))
+	if (r < 0 || jobs_at_once(p, leg, v))
 		return r;
-	return p->choice.made && pass->kind != STREAMED_REST ? jobs_of_heads(p, plan, v) : 0;
+	return p->choice.made && leg->kind != STREAMED_REST ? jobs_of_heads(p, plan, v) : 0;
 }
 
 void choice_done(struct streamed_choice *choice)

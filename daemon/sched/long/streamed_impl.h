@@ -1,5 +1,5 @@
 /*
- * streamed_impl.h - between the parts of streamed attention: streamed.c decides which passes there
+ * streamed_impl.h - between the parts of streamed attention: streamed.c decides which legs there
  * are, streamed_stage.c brings what they need, streamed_view.c makes one into a job,
  * streamed_choice.c decides what sparse prefill sees of them.
  */
@@ -15,11 +15,11 @@
 
 #include <math.h>
 
-/* So many times as long as modelled a pass takes, until one was seen, and as far as is learned: as
+/* So many times as long as modelled a leg takes, until one was seen, and as far as is learned: as
  * much again where the machine is slow. */
 #define STREAMED_UNSEEN 8.0
 #define STREAMED_MOST 64.0
-/* How long a pass takes is learned from those that seem to take so long. */
+/* How long a leg takes is learned from those that seem to take so long. */
 #define STREAMED_LEARN_NS 1e6
 
 /* Of all members. */
@@ -39,7 +39,7 @@ static inline double streamed_budget_ns(const struct streamed *p)
 	return p->core->config->batch_budget_ms * 1e6 / p->slowness.times;
 }
 
-/* What the pass counts as, that is modelled to take so long: by how much more it takes than batches
+/* What the leg counts as, that is modelled to take so long: by how much more it takes than batches
  * do, as far as that was seen. */
 static inline double streamed_charged_ns(const struct streamed *p, double ns)
 {
@@ -48,15 +48,15 @@ static inline double streamed_charged_ns(const struct streamed *p, double ns)
 	return p->slowness.seen ? ns * fmax(p->slowness.times / batches, 1) : ns;
 }
 
-/* A pass took so long. */
+/* A leg took so long. */
 static inline void streamed_learn(struct streamed *p, double modelled_ns, double took_ns)
 {
 	if (modelled_ns * p->slowness.times >= STREAMED_LEARN_NS)
 		slowness_learn(&p->slowness, STREAMED_MOST, modelled_ns, took_ns);
 }
 
-/* Tokens that one pass may see, of so many rows: as many as the budget has time for. */
-static inline uint32_t streamed_pass_tokens(const struct streamed *p, uint32_t n_rows)
+/* Tokens that one leg may see, of so many rows: as many as the budget has time for. */
+static inline uint32_t streamed_leg_tokens(const struct streamed *p, uint32_t n_rows)
 {
 	double n = streamed_budget_ns(p) / work_ns(p->model, n_rows, 1);
 
@@ -76,9 +76,9 @@ static inline uint32_t streamed_extent_pages(const struct streamed *p)
 }
 
 static inline const struct gather *streamed_gather(const struct streamed *p,
-						   const struct streamed_pass *pass)
+						   const struct streamed_leg *leg)
 {
-	return &p->members[pass->member == STREAMED_ALL ? 0 : pass->member].gather;
+	return &p->members[leg->member == STREAMED_ALL ? 0 : leg->member].gather;
 }
 
 /* Of slices [begin, end). */
@@ -108,7 +108,7 @@ void stage_cut(struct streamed *p);
 /* Copies for a cell that is free, as long as no more than so many are filled: one at a time, as
  * attention is submitted in between. */
 void stage_ask(struct streamed *p, uint32_t n_cells);
-/* What the next pass is about is there. */
+/* What the next leg is about is there. */
 bool stage_is_ready(struct streamed *p);
 
 /* The slice that is about to begin: whether blocks can be chosen for it, as its sequence wants that
@@ -121,7 +121,7 @@ MUST_CHECK int choice_make(struct streamed *p);
 void choice_end(struct streamed *p);
 /* Jobs of KV heads for a view of the path, of which there is one as if all were seen. 0 or
  * -errno. */
-MUST_CHECK int choice_jobs(struct streamed *p, const struct streamed_pass *pass,
+MUST_CHECK int choice_jobs(struct streamed *p, const struct streamed_leg *leg,
 			   const struct plan_config *plan, struct streamed_view *v);
 /* What was submitted has seen these tokens: they go into the summary. 0 or -EIO. */
 MUST_CHECK int choice_take_in(struct streamed *p, const struct streamed_view *v);
@@ -130,7 +130,7 @@ void choice_done(struct streamed_choice *choice);
 /* K and V of the only member's rows go to their pages. Blocks. As streamed_submit. */
 MUST_CHECK int streamed_append(struct streamed *p);
 void streamed_views_done(struct streamed *p);
-/* Submits the next pass, whose slices are there. 0, -ENOMEM, or what the backend says. */
+/* Submits the next leg, whose slices are there. 0, -ENOMEM, or what the backend says. */
 MUST_CHECK int streamed_submit(struct streamed *p);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * streamed_stage.c - copies into the stage: of each pass over host memory, what is seen of it.
+ * streamed_stage.c - copies into the stage: of each leg over host memory, what is seen of it.
  *
- * A cell of the stage is written when the pass that read it last has ended (`users`), and read when
- * its last copy has (`tokens`). Copies of one block go together, and passes are asked for in their
+ * A cell of the stage is written when the leg that read it last has ended (`users`), and read when
+ * its last copy has (`tokens`). Copies of one block go together, and legs are asked for in their
  * order.
  */
 #include "streamed_impl.h"
@@ -76,15 +76,15 @@ static bool all_are_there(const struct gather *g, uint32_t slice, uint32_t end)
 	return slice == end;
 }
 
-/* Of one pass. False: slices are still on their way down, they come later. */
-static bool pass_ask(struct streamed *p, const struct streamed_pass *pass)
+/* Of one leg. False: slices are still on their way down, they come later. */
+static bool leg_ask(struct streamed *p, const struct streamed_leg *leg)
 {
-	const struct gather *g = streamed_gather(p, pass);
-	uint32_t slice = pass->begin + p->n_asked_slices, end;
-	uint32_t pos = pass->pos + streamed_tokens(g, pass->begin, slice);
+	const struct gather *g = streamed_gather(p, leg);
+	uint32_t slice = leg->begin + p->n_asked_slices, end;
+	uint32_t pos = leg->pos + streamed_tokens(g, leg->begin, slice);
 
-	for (; slice < pass->end; pos += streamed_tokens(g, slice, end), slice = end) {
-		end = block_end(g, p->core->config->stage_block, pos, slice, pass->end);
+	for (; slice < leg->end; pos += streamed_tokens(g, slice, end), slice = end) {
+		end = block_end(g, p->core->config->stage_block, pos, slice, leg->end);
 		if (!all_are_there(g, slice, end))
 			return false;
 		block_ask(p, g, pos, slice, end);
@@ -98,16 +98,16 @@ static bool pass_ask(struct streamed *p, const struct streamed_pass *pass)
 
 void stage_ask(struct streamed *p, uint32_t n_cells)
 {
-	while (p->ask < p->n_passes && p->passes[p->ask].kind != STREAMED_STAGED)
+	while (p->ask < p->n_legs && p->legs[p->ask].kind != STREAMED_STAGED)
 		p->ask++;
-	if (p->ask < p->n_passes && p->n_asked < p->n_staged + n_cells &&
-	    pass_ask(p, &p->passes[p->ask]))
+	if (p->ask < p->n_legs && p->n_asked < p->n_staged + n_cells &&
+	    leg_ask(p, &p->legs[p->ask]))
 		p->ask++;
 }
 
 bool stage_is_ready(struct streamed *p)
 {
-	if (p->passes[p->n_begun].kind != STREAMED_STAGED)
+	if (p->legs[p->n_begun].kind != STREAMED_STAGED)
 		return true;
 	return p->n_filled < p->n_asked && p->tokens[p->n_filled % p->n_cells] <=
 						   p->core->ops->tier->ups_done(p->core->backend);

@@ -1,7 +1,7 @@
 /*
- * streamed_view.c - a pass as the backend is told of it: which of the members' rows see what.
+ * streamed_view.c - a leg as the backend is told of it: which of the members' rows see what.
  *
- * A view is one node of a tree, the pass' slices, and a query for each member that sees it; the
+ * A view is one node of a tree, the leg's slices, and a query for each member that sees it; the
  * rest is a node for each member, of its tail and live tokens, which are appended. Pages of the
  * stage hold one layer: the view's shape has one then. A view's arrays stay what they are until the
  * backend has it.
@@ -39,18 +39,18 @@ static void query_add(struct streamed_view *v, const struct streamed_member *m, 
 }
 
 /* A run of slices, seen by one member or all. */
-static void view_span(struct streamed *p, const struct streamed_pass *pass, struct streamed_view *v)
+static void view_span(struct streamed *p, const struct streamed_leg *leg, struct streamed_view *v)
 {
-	const struct gather *g = streamed_gather(p, pass);
-	bool all = pass->member == STREAMED_ALL;
+	const struct gather *g = streamed_gather(p, leg);
+	bool all = leg->member == STREAMED_ALL;
 	uint32_t first = p->first_extent * streamed_extent_pages(p) +
 			 p->n_filled % p->n_cells * p->cell_pages;
-	uint32_t page = first, pos = pass->pos;
+	uint32_t page = first, pos = leg->pos;
 
 	v->shape.n_layers = v->staged ? 1 : v->shape.n_layers;
 	v->layer = v->staged ? 0 : v->layer;
-	node_begin(v, pass->pos);
-	for (uint32_t i = pass->begin; i < pass->end; i++) {
+	node_begin(v, leg->pos);
+	for (uint32_t i = leg->begin; i < leg->end; i++) {
 		struct store_slice slice = g->slices[i];
 
 		/* What is not seen has not come, and has no page: any does. */
@@ -63,8 +63,8 @@ static void view_span(struct streamed *p, const struct streamed_pass *pass, stru
 		query_add(v, &p->members[i], 0);
 	if (all)
 		return;
-	query_add(v, &p->members[pass->member], 0);
-	v->first_row = p->members[pass->member].first_row;
+	query_add(v, &p->members[leg->member], 0);
+	v->first_row = p->members[leg->member].first_row;
 }
 
 /* Tokens [first, first + count) of a run of slices. */
@@ -102,12 +102,11 @@ static void view_rest(struct streamed *p, const struct streamed_member *m, struc
 	v->nodes[n] = all;
 }
 
-static int view_reserve(struct streamed *p, const struct streamed_pass *pass,
-			struct streamed_view *v)
+static int view_reserve(struct streamed *p, const struct streamed_leg *leg, struct streamed_view *v)
 {
-	uint32_t n = pass->end - pass->begin;
+	uint32_t n = leg->end - leg->begin;
 
-	for (uint32_t i = 0; pass->kind == STREAMED_REST && i < p->n_members; i++) {
+	for (uint32_t i = 0; leg->kind == STREAMED_REST && i < p->n_members; i++) {
 		uint32_t n_slots, n_tail_slices, n_tail;
 
 		store_seq_slots(p->members[i].part->seq->store, &n_slots);
@@ -124,21 +123,21 @@ static int view_reserve(struct streamed *p, const struct streamed_pass *pass,
 }
 
 /* The view's tree, and a job of all heads. */
-static int view_make(struct streamed *p, const struct streamed_pass *pass, struct streamed_view *v)
+static int view_make(struct streamed *p, const struct streamed_leg *leg, struct streamed_view *v)
 {
-	int r = view_reserve(p, pass, v);
+	int r = view_reserve(p, leg, v);
 
 	if (r < 0)
 		return r;
-	v->staged = pass->kind == STREAMED_STAGED;
+	v->staged = leg->kind == STREAMED_STAGED;
 	v->shape = p->model->shape;
 	v->layer = p->layer;
 	v->first_row = 0;
 	v->tree = (struct work_tree){.nodes = v->nodes, .slices = v->slices, .queries = v->queries};
-	for (uint32_t i = 0; pass->kind == STREAMED_REST && i < p->n_members; i++)
+	for (uint32_t i = 0; leg->kind == STREAMED_REST && i < p->n_members; i++)
 		view_rest(p, &p->members[i], v);
-	if (pass->kind != STREAMED_REST)
-		view_span(p, pass, v);
+	if (leg->kind != STREAMED_REST)
+		view_span(p, leg, v);
 	v->n_jobs = 1;
 	v->jobs[0] = (struct backend_job){.shape = &v->shape,
 					  .tree = &v->tree,
@@ -150,7 +149,7 @@ static int view_make(struct streamed *p, const struct streamed_pass *pass, struc
 
 int streamed_append(struct streamed *p)
 {
-	const struct streamed_pass rest = {.kind = STREAMED_REST, .member = STREAMED_ALL};
+	const struct streamed_leg rest = {.kind = STREAMED_REST, .member = STREAMED_ALL};
 	struct streamed_view *v = &p->views[0];
 	struct plan_config config;
 	int r = view_make(p, &rest, v);
@@ -166,10 +165,10 @@ int streamed_append(struct streamed *p)
 	return r ? r : choice_take_in(p, v);
 }
 
-/* What the pass seems to take is its members', what they read together in equal parts. */
-static void charge(struct streamed *p, const struct streamed_pass *pass, struct streamed_view *v)
+/* What the leg seems to take is its members', what they read together in equal parts. */
+static void charge(struct streamed *p, const struct streamed_leg *leg, struct streamed_view *v)
 {
-	bool all = pass->member == STREAMED_ALL;
+	bool all = leg->member == STREAMED_ALL;
 	uint32_t n_readers = v->tree.n_queries / v->tree.n_nodes;
 
 	v->ns = 0;
@@ -178,7 +177,7 @@ static void charge(struct streamed *p, const struct streamed_pass *pass, struct 
 		double n_tokens = v->tree.nodes[q->node].n_tokens;
 		double ns = work_ns(p->model, q->n_rows * n_tokens, n_tokens / n_readers);
 
-		turn_take(p->core, p->members[all ? i : pass->member].lane,
+		turn_take(p->core, p->members[all ? i : leg->member].lane,
 			  streamed_charged_ns(p, ns));
 		v->ns += ns;
 	}
@@ -186,30 +185,30 @@ static void charge(struct streamed *p, const struct streamed_pass *pass, struct 
 
 int streamed_submit(struct streamed *p)
 {
-	const struct streamed_pass *pass = &p->passes[p->n_begun];
+	const struct streamed_leg *leg = &p->legs[p->n_begun];
 	struct streamed_view *v = &p->views[p->n_begun % STREAMED_VIEWS];
 	struct plan_config config;
 
 	v->begun_ns = core_clock(p->core);
-	int r = view_make(p, pass, v);
+	int r = view_make(p, leg, v);
 
 	if (r < 0)
 		return r;
 	job_config(p->core, &v->shape, PLAN_AUTO, &config);
-	r = choice_jobs(p, pass, &config, v);
+	r = choice_jobs(p, leg, &config, v);
 	if (r < 0)
 		return r;
 	struct backend_batch batch = {v->jobs, v->n_jobs};
-	struct backend_pass of = {.first_row = v->first_row,
-				  .n_rows = streamed_n_rows(p),
-				  .first = p->n_begun == 0,
-				  .last = p->n_begun + 1 == p->n_passes,
-				  .rows_id = p->choice.made ? p->rows_id : 0};
+	struct backend_leg of = {.first_row = v->first_row,
+				 .n_rows = streamed_n_rows(p),
+				 .first = p->n_begun == 0,
+				 .last = p->n_begun + 1 == p->n_legs,
+				 .rows_id = p->choice.made ? p->rows_id : 0};
 
-	r = p->core->ops->tier->pass(p->core->backend, &batch, &of, &v->id);
+	r = p->core->ops->tier->leg(p->core->backend, &batch, &of, &v->id);
 	if (r < 0)
 		return r;
-	charge(p, pass, v);
+	charge(p, leg, v);
 	p->n_begun++;
 	if (v->staged)
 		p->users[p->n_filled++ % p->n_cells] = v->id;

@@ -251,8 +251,8 @@ static void take_stage(struct sched *s)
 				    extent_bytes);
 	uint32_t n = (uint32_t)(s->core.config->stage_bytes / extent_bytes);
 
-	if (n > 0 && !s->core.ops->tier->pass) {
-		log_error("stage: the %s backend computes no attention in passes; going on without",
+	if (n > 0 && !s->core.ops->tier->leg) {
+		log_error("stage: the %s backend computes no attention in legs; going on without",
 			  s->core.ops->name);
 		return;
 	}

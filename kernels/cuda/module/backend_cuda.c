@@ -35,7 +35,7 @@ static void cuda_close(struct backend *b)
 	if (!peer_await_end(b->batch.peer))
 		return;
 	tier_done(&b->tier);
-	pass_done(&b->pass);
+	leg_done(&b->leg);
 	summary_room_done(&b->summaries);
 	estimate_room_done(&b->estimate);
 	programs_done(&b->programs);
@@ -295,7 +295,7 @@ static int cuda_prepare(struct backend *b, const struct backend_job *job)
 	return batch_make_ahead(&b->batch, job);
 }
 
-/* Q comes to where passes of the same rows want it. */
+/* Q comes to where legs of the same rows want it. */
 static int estimate_of_summary(struct backend *b, const struct backend_estimate *estimate,
 			       const float **ret_mass)
 {
@@ -304,7 +304,7 @@ static int estimate_of_summary(struct backend *b, const struct backend_estimate 
 	int r = summary_takes(estimate) ? 0 : -EINVAL;
 
 	if (!r)
-		r = pass_bring(&b->pass, &b->batch.queue, estimate, &q);
+		r = leg_bring(&b->leg, &b->batch.queue, estimate, &q);
 	return r ? r : summary_estimate(&b->summaries, &with, estimate, q, ret_mass);
 }
 
@@ -346,7 +346,7 @@ static int cuda_completed(struct backend *b, uint64_t *ret_id)
 	int r = batch_completed(&b->batch, ret_id);
 
 	if (!r)
-		pass_completed(&b->pass, ret_id);
+		leg_completed(&b->leg, ret_id);
 	return r;
 }
 

@@ -9,7 +9,7 @@
 #include "kernels/cuda/program/program.h"
 #include "kernels/cuda/sparse/estimate_pages.h"
 #include "kernels/cuda/device/arenas.h"
-#include "kernels/cuda/tiers/pass.h"
+#include "kernels/cuda/tiers/leg.h"
 #include "kernels/cuda/sparse/summary.h"
 #include "kernels/cuda/tiers/tier.h"
 
@@ -19,7 +19,7 @@ struct backend {
 	struct batch batch;
 	struct arenas arenas;
 	struct tier tier;
-	struct pass pass;
+	struct leg leg;
 	struct summary_room summaries;
 	struct estimate_room estimate;
 	struct programs programs;

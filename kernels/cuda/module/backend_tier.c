@@ -1,5 +1,5 @@
 /*
- * backend_tier.c - the backend's part in tiers below the pool: copies, passes over what streams by,
+ * backend_tier.c - the backend's part in tiers below the pool: copies, legs over what streams by,
  * mean keys. Once memory below the pool is pinned no launch stands any more: copies wait behind
  * what was submitted before them.
  */
@@ -70,18 +70,18 @@ static uint64_t tiers_layout(struct backend *b)
 	return UINT64_C(0x6375646100000001);
 }
 
-static int tiers_pass(struct backend *b, const struct backend_batch *batch,
-		      const struct backend_pass *pass, uint64_t *ret_id)
+static int tiers_leg(struct backend *b, const struct backend_batch *batch,
+		     const struct backend_leg *leg, uint64_t *ret_id)
 {
 	const struct backend_job *jobs;
 	int r;
 
 	backend_enter(b);
 	tier_mark(&b->tier, b->batch.last_id);
-	r = pass_begin(&b->pass, &b->batch.queue, batch, pass, &jobs);
+	r = leg_begin(&b->leg, &b->batch.queue, batch, leg, &jobs);
 	if (!r)
 		r = backend_submit(b, &(struct backend_batch){jobs, batch->n_jobs}, ret_id);
-	return r ? r : pass_end(&b->pass, &b->batch.queue, batch, pass, *ret_id);
+	return r ? r : leg_end(&b->leg, &b->batch.queue, batch, leg, *ret_id);
 }
 
 static int tiers_summary_make(struct backend *b, const struct work_shape *shape,
@@ -121,7 +121,7 @@ const struct backend_tier_ops backend_tier_ops = {
 	.downs_done = tiers_downs_done,
 	.ups_done = tiers_ups_done,
 	.kick = tiers_kick,
-	.pass = tiers_pass,
+	.leg = tiers_leg,
 	.summary = &summary_ops,
 	.layout = tiers_layout,
 };

@@ -28,7 +28,7 @@ enum tier_way { TIER_DOWN, TIER_UP, TIER_WAYS };
 
 #define FOLD_PARTS 8u
 
-/* What a pass has left of some of the rows as O and LSE. */
+/* What a leg has left of some of the rows as O and LSE. */
 struct device_part {
 	uint64_t heads; /* bits: KV heads that there is a part of; from 64 on all */
 	uint32_t begin, end; /* rows */

@@ -1,14 +1,14 @@
 /*
- * tier_pass_test.c - attention in passes on a device: each row has what all passes that had it saw,
- * whatever heads and rows a pass is of.
+ * tier_leg_test.c - attention in legs on a device: each row has what all legs that had it saw,
+ * whatever heads and rows a leg is of.
  *
- * The device is the machine's memory. Attention is the test's: a pass leaves a value of its own as
+ * The device is the machine's memory. Attention is the test's: a leg leaves a value of its own as
  * the output of each entry that it has, and equal weight. So what comes out is the mean of the
- * values, and the LSE is the logarithm of how many they are. Outputs of entries that a pass does
+ * values, and the LSE is the logarithm of how many they are. Outputs of entries that a leg does
  * not have are garbage.
  */
 #include "kernels/cuda/device/bring.h"
-#include "kernels/cuda/tiers/pass.h"
+#include "kernels/cuda/tiers/leg.h"
 #include "oracle.h"
 
 #include <cuda_runtime_api.h>
@@ -25,7 +25,7 @@
 #define KV_HEADS 2u
 #define ROWS 5u /* of two queries */
 #define ROW_BYTES (HEADS * HEAD_DIM * 2)
-#define MANY (3 * FOLD_PARTS) /* more passes than are folded at once */
+#define MANY (3 * FOLD_PARTS) /* more legs than are folded at once */
 #define GARBAGE 1e6f
 
 static const struct work_shape shape = {.n_layers = 1,
@@ -168,11 +168,11 @@ int device_fold(const struct device_fold *f, device_stream stream)
 	return cudaSuccess;
 }
 
-/* ---- passes ---------------------------------------------------------------------------------- */
+/* ---- legs ------------------------------------------------------------------------------------ */
 
 /* Three rows and two; outputs are in lines of their own, LSEs of the second query not wanted. */
 struct world {
-	struct pass pass;
+	struct leg leg;
 	struct queue queue;
 	struct work_query queries[2];
 	struct work_tree trees[2];
@@ -214,7 +214,7 @@ static int teardown(void **state)
 {
 	struct world *w = *state;
 
-	pass_done(&w->pass);
+	leg_done(&w->leg);
 	assert_int_equal(device.n_memories + device.n_events, 0);
 	free(w);
 	return 0;
@@ -267,16 +267,16 @@ static void go(struct world *w, const struct wish *wish)
 				       .head = wish->head,
 				       .n_heads = wish->n_heads}};
 	struct backend_batch batch = {jobs, 1};
-	struct backend_pass pass = {.first_row = first_rows[wish->query],
-				    .n_rows = ROWS,
-				    .first = wish->first,
-				    .last = wish->last,
-				    .rows_id = wish->rows_id};
+	struct backend_leg leg = {.first_row = first_rows[wish->query],
+				  .n_rows = ROWS,
+				  .first = wish->first,
+				  .last = wish->last,
+				  .rows_id = wish->rows_id};
 	const struct backend_job *made;
 
-	assert_int_equal(pass_begin(&w->pass, &w->queue, &batch, &pass, &made), 0);
+	assert_int_equal(leg_begin(&w->leg, &w->queue, &batch, &leg, &made), 0);
 	attend(w, made, first_rows[wish->query], wish->value);
-	assert_int_equal(pass_end(&w->pass, &w->queue, &batch, &pass, wish->id), 0);
+	assert_int_equal(leg_end(&w->leg, &w->queue, &batch, &leg, wish->id), 0);
 	assert_false(w->queue.failed);
 }
 
@@ -295,7 +295,7 @@ static void assert_means(const struct world *w)
 	}
 }
 
-/* More passes than states wait for each other; each goes for other rows or heads. */
+/* More legs than states wait for each other; each goes for other rows or heads. */
 static void go_many(struct world *w)
 {
 	for (uint32_t i = 0; i < MANY; i++) {
@@ -317,7 +317,7 @@ static void go_many(struct world *w)
 	assert_means(w);
 }
 
-static void each_row_has_what_all_its_passes_saw(void **state)
+static void each_row_has_what_all_its_legs_saw(void **state)
 {
 	go_many(*state);
 	assert_int_equal(device.n_brought, ROWS); /* once each */
@@ -329,7 +329,7 @@ static void without_memory_for_several_each_is_folded_at_once(void **state)
 
 	device.most_bytes = 6 * ROWS * ROW_BYTES;
 	go_many(w);
-	assert_true(w->pass.sparing);
+	assert_true(w->leg.sparing);
 }
 
 static void a_path_after_another_begins_anew(void **state)
@@ -359,7 +359,7 @@ static void what_an_estimate_brought_comes_no_second_time(void **state)
 	wish.n_queries = 1;
 	for (uint64_t id = 5; id <= 6; id++) {
 		device.n_brought = 0;
-		assert_int_equal(pass_bring(&w->pass, &w->queue, &estimate, &q), 0);
+		assert_int_equal(leg_bring(&w->leg, &w->queue, &estimate, &q), 0);
 		wish.rows_id = id;
 		go(w, &wish);
 		assert_int_equal(device.n_brought, id == 5 ? ROWS : 2 * ROWS);
@@ -367,24 +367,24 @@ static void what_an_estimate_brought_comes_no_second_time(void **state)
 }
 
 /* A batch is done before its states are folded. */
-static void a_last_pass_is_complete_when_it_is_folded(void **state)
+static void a_last_leg_is_complete_when_it_is_folded(void **state)
 {
 	struct world *w = *state;
 	uint64_t id = 7;
 
 	go(w, &(struct wish){.n_queries = 2, .value = 3, .first = true, .id = 6});
-	pass_completed(&w->pass, &id);
+	leg_completed(&w->leg, &id);
 	assert_int_equal(id, 7);
 	go(w, &(struct wish){.n_queries = 2, .value = 3, .last = true, .id = 7});
 	id = 6;
-	pass_completed(&w->pass, &id);
+	leg_completed(&w->leg, &id);
 	assert_int_equal(id, 6);
 	id = 8;
-	pass_completed(&w->pass, &id);
+	leg_completed(&w->leg, &id);
 	assert_int_equal(id, 6);
 	device.is_at_it = false;
 	id = 8;
-	pass_completed(&w->pass, &id);
+	leg_completed(&w->leg, &id);
 	assert_int_equal(id, 8);
 }
 
@@ -393,11 +393,11 @@ static void a_last_pass_is_complete_when_it_is_folded(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(each_row_has_what_all_its_passes_saw),
+		TEST(each_row_has_what_all_its_legs_saw),
 		TEST(without_memory_for_several_each_is_folded_at_once),
 		TEST(a_path_after_another_begins_anew),
 		TEST(what_an_estimate_brought_comes_no_second_time),
-		TEST(a_last_pass_is_complete_when_it_is_folded),
+		TEST(a_last_leg_is_complete_when_it_is_folded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,9 @@
 /*
- * pass.c - attention in passes; see pass.h. One piece of device memory has all of it: it is
- * replaced only before the first pass of a path, when nothing of it is wanted any more. A row's Q
- * is brought once, by the first pass that has the row.
+ * leg.c - attention in legs; see leg.h. One piece of device memory has all of it: it is
+ * replaced only before the first leg of a path, when nothing of it is wanted any more. A row's Q
+ * is brought once, by the first leg that has the row.
  */
-#include "pass.h"
+#include "leg.h"
 
 #include "kernels/cuda/device/bring.h"
 #include "proto/arith.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PARTS_BYTES (UINT64_C(256) << 20) /* of O, unless one pass' is more */
+#define PARTS_BYTES (UINT64_C(256) << 20) /* of O, unless one leg's is more */
 
 /* Where in the memory what lies. */
 struct room {
@@ -25,14 +25,14 @@ struct room {
 };
 
 /* Each is folded at once where there was no memory for more. */
-static uint32_t parts_of(const struct pass *p, uint64_t o_bytes)
+static uint32_t parts_of(const struct leg *p, uint64_t o_bytes)
 {
 	uint64_t n = p->sparing ? 1 : PARTS_BYTES / o_bytes;
 
 	return n < 1 ? 1 : n > FOLD_PARTS ? FOLD_PARTS : (uint32_t)n;
 }
 
-static struct room room_of(const struct pass *p, const struct work_shape *shape, uint32_t n_rows)
+static struct room room_of(const struct leg *p, const struct work_shape *shape, uint32_t n_rows)
 {
 	struct room r = {.row = (uint64_t)shape->n_q_heads * shape->head_dim * 2,
 			 .state_row = (uint64_t)shape->n_q_heads * (shape->head_dim + 1) * 4,
@@ -48,7 +48,7 @@ static struct room room_of(const struct pass *p, const struct work_shape *shape,
 	return r;
 }
 
-void pass_done(struct pass *p)
+void leg_done(struct leg *p)
 {
 	if (p->end)
 		cudaEventDestroy(p->end);
@@ -59,7 +59,7 @@ void pass_done(struct pass *p)
 	memset(p, 0, sizeof(*p));
 }
 
-static int memory_reserve(struct pass *p, struct queue *q, uint64_t bytes)
+static int memory_reserve(struct leg *p, struct queue *q, uint64_t bytes)
 {
 	cudaEvent_t event;
 	void *at;
@@ -84,7 +84,7 @@ static int memory_reserve(struct pass *p, struct queue *q, uint64_t bytes)
 	return 0;
 }
 
-static int room_reserve(struct pass *p, struct queue *q, const struct work_shape *shape,
+static int room_reserve(struct leg *p, struct queue *q, const struct work_shape *shape,
 			uint32_t n_rows, struct room *ret)
 {
 	int r;
@@ -125,8 +125,8 @@ static bool q_bring(struct queue *q, uint64_t to, uint64_t row_bytes, uint64_t f
 	return device_bring(&copy, q->stream) == cudaSuccess;
 }
 
-/* Where a query's Q is, and this pass' part of its O and LSE goes; of its first row. */
-static void query_place(const struct pass *p, const struct room *room, uint32_t row,
+/* Where a query's Q is, and this leg's part of its O and LSE goes; of its first row. */
+static void query_place(const struct leg *p, const struct room *room, uint32_t row,
 			struct backend_io *ret)
 {
 	uintptr_t at = (uintptr_t)p->at;
@@ -138,9 +138,9 @@ static void query_place(const struct pass *p, const struct room *room, uint32_t 
 	ret->lse_stride = room->lse_row;
 }
 
-/* The query's Q comes to the device before the first pass that has it, so that attention never
+/* The query's Q comes to the device before the first leg that has it, so that attention never
  * reads it over the bus. */
-static bool query_bring(struct pass *p, struct queue *q, const struct backend_io *from,
+static bool query_bring(struct leg *p, struct queue *q, const struct backend_io *from,
 			const struct backend_io *to, uint32_t row, uint32_t n_rows)
 {
 	bool there = p->there[row];
@@ -149,7 +149,7 @@ static bool query_bring(struct pass *p, struct queue *q, const struct backend_io
 	return there || q_bring(q, to->q, to->q_stride, from->q, from->q_stride, n_rows);
 }
 
-int pass_bring(struct pass *p, struct queue *q, const struct backend_estimate *e, uint64_t *ret_q)
+int leg_bring(struct leg *p, struct queue *q, const struct backend_estimate *e, uint64_t *ret_q)
 {
 	struct room room;
 	int r = room_reserve(p, q, e->shape, e->n_q, &room);
@@ -166,18 +166,18 @@ int pass_bring(struct pass *p, struct queue *q, const struct backend_estimate *e
 }
 
 /* Nothing is known of any row, but Q may be there. */
-static int rows_begin(struct pass *p, struct queue *q, const struct work_shape *shape,
-		      const struct backend_pass *pass, struct room *ret)
+static int rows_begin(struct leg *p, struct queue *q, const struct work_shape *shape,
+		      const struct backend_leg *leg, struct room *ret)
 {
-	uint32_t n_rows = pass->n_rows;
+	uint32_t n_rows = leg->n_rows;
 	int r = reserve((void **)&p->there, &p->there_room, n_rows, sizeof(*p->there));
 
 	if (!r)
-		r = room_reserve(p, q, shape, pass->n_rows, ret);
+		r = room_reserve(p, q, shape, leg->n_rows, ret);
 	if (r)
 		return r;
 	memset(p->there, 0, n_rows * sizeof(*p->there));
-	p->there[0] = pass->rows_id && pass->rows_id == p->ahead && n_rows == p->ahead_rows;
+	p->there[0] = leg->rows_id && leg->rows_id == p->ahead && n_rows == p->ahead_rows;
 	p->ahead = 0;
 	p->n_parts = 0;
 	p->had = false;
@@ -185,7 +185,7 @@ static int rows_begin(struct pass *p, struct queue *q, const struct work_shape *
 }
 
 /* All jobs read Q from here, and leave O and LSE here. */
-static int jobs_make(struct pass *p, const struct backend_batch *batch)
+static int jobs_make(struct leg *p, const struct backend_batch *batch)
 {
 	int r = reserve((void **)&p->jobs, &p->jobs_room, batch->n_jobs, sizeof(*p->jobs));
 
@@ -196,19 +196,19 @@ static int jobs_make(struct pass *p, const struct backend_batch *batch)
 	return r;
 }
 
-int pass_begin(struct pass *p, struct queue *q, const struct backend_batch *batch,
-	       const struct backend_pass *pass, const struct backend_job **ret)
+int leg_begin(struct leg *p, struct queue *q, const struct backend_batch *batch,
+	      const struct backend_leg *leg, const struct backend_job **ret)
 {
 	const struct backend_job *job = &batch->jobs[0];
-	struct room room = room_of(p, job->shape, pass->n_rows);
-	uint32_t n = job->tree->n_queries, row = pass->first_row;
+	struct room room = room_of(p, job->shape, leg->n_rows);
+	uint32_t n = job->tree->n_queries, row = leg->first_row;
 	int r = reserve((void **)&p->io, &p->io_room, n, sizeof(*p->io));
 
 	if (!r)
 		r = jobs_make(p, batch);
-	if (!r && pass->first)
-		r = rows_begin(p, q, job->shape, pass, &room);
-	if (!r && (room.end > p->bytes || pass->n_rows > p->there_room))
+	if (!r && leg->first)
+		r = rows_begin(p, q, job->shape, leg, &room);
+	if (!r && (room.end > p->bytes || leg->n_rows > p->there_room))
 		r = -EINVAL;
 	for (uint32_t i = 0; i < n && !r; i++) {
 		uint32_t n_rows = job->tree->queries[i].n_rows;
@@ -241,7 +241,7 @@ static uint64_t heads_of(const struct backend_batch *batch)
 
 /* Of all rows; io == NULL: into their states, else of those of a query, which go where it wants
  * them. */
-static struct device_fold fold_of(const struct pass *p, const struct backend_job *job,
+static struct device_fold fold_of(const struct leg *p, const struct backend_job *job,
 				  const struct room *room, const struct backend_io *io)
 {
 	struct device_fold fold = {
@@ -269,7 +269,7 @@ static struct device_fold fold_of(const struct pass *p, const struct backend_job
 	return fold;
 }
 
-static bool fold_on(struct pass *p, struct queue *q, const struct backend_job *job,
+static bool fold_on(struct leg *p, struct queue *q, const struct backend_job *job,
 		    const struct room *room, uint32_t n_rows)
 {
 	struct device_fold fold = fold_of(p, job, room, NULL);
@@ -280,7 +280,7 @@ static bool fold_on(struct pass *p, struct queue *q, const struct backend_job *j
 	return device_fold(&fold, q->stream) == 0;
 }
 
-static bool fold_out(struct pass *p, struct queue *q, const struct backend_job *job,
+static bool fold_out(struct leg *p, struct queue *q, const struct backend_job *job,
 		     const struct room *room, uint32_t first_row)
 {
 	uint32_t row = first_row;
@@ -297,28 +297,28 @@ static bool fold_out(struct pass *p, struct queue *q, const struct backend_job *
 	return well && cudaEventRecord(p->end, q->stream) == cudaSuccess;
 }
 
-int pass_end(struct pass *p, struct queue *q, const struct backend_batch *batch,
-	     const struct backend_pass *pass, uint64_t id)
+int leg_end(struct leg *p, struct queue *q, const struct backend_batch *batch,
+	    const struct backend_leg *leg, uint64_t id)
 {
 	const struct backend_job *job = &batch->jobs[0];
-	struct room room = room_of(p, job->shape, pass->n_rows);
+	struct room room = room_of(p, job->shape, leg->n_rows);
 	bool well = true;
 
 	p->parts[p->n_parts++] = (struct device_part){
 		.heads = job->n_heads ? heads_of(batch) : UINT64_MAX,
-		.begin = pass->first_row,
-		.end = pass->first_row + job->list->n_rows,
+		.begin = leg->first_row,
+		.end = leg->first_row + job->list->n_rows,
 	};
-	if (pass->last)
-		well = fold_out(p, q, job, &room, pass->first_row);
+	if (leg->last)
+		well = fold_out(p, q, job, &room, leg->first_row);
 	else if (p->n_parts == room.n_parts)
-		well = fold_on(p, q, job, &room, pass->n_rows);
-	p->id = pass->last ? id : 0;
+		well = fold_on(p, q, job, &room, leg->n_rows);
+	p->id = leg->last ? id : 0;
 	q->failed = q->failed || !well;
 	return well ? 0 : -EIO;
 }
 
-void pass_completed(struct pass *p, uint64_t *id)
+void leg_completed(struct leg *p, uint64_t *id)
 {
 	if (p->id == 0 || *id < p->id)
 		return;

@@ -1,5 +1,5 @@
 /*
- * passes_test.c - attention over a path of which a pass sees a part at a time, against attention
+ * legs_test.c - attention over a path of which a leg sees a part at a time, against attention
  * over all of it at once: the CPU's backend, or with argv[1], the GPU's module, that one's. Without
  * a device the program says so and exits with 77.
  */
@@ -93,7 +93,7 @@ struct view {
 	struct backend_io io;
 };
 
-static int run(struct fixture *f, const struct view *v, const struct backend_pass *pass)
+static int run(struct fixture *f, const struct view *v, const struct backend_leg *leg)
 {
 	struct work_slice slices[N_TOKENS / PAGE_TOKENS + 1];
 	struct work_node node = {.parent = WORK_NONE,
@@ -120,8 +120,8 @@ static int run(struct fixture *f, const struct view *v, const struct backend_pas
 	const struct backend_job job = {
 		.shape = &f->shape, .tree = &tree, .list = &list, .io = &v->io, .layer = 1};
 	const struct backend_batch batch = {&job, 1};
-	int r = pass ? ops->tier->pass(f->backend, &batch, pass, &id)
-		     : ops->submit(f->backend, &batch, &id);
+	int r = leg ? ops->tier->leg(f->backend, &batch, leg, &id)
+		    : ops->submit(f->backend, &batch, &id);
 
 	while (!r && done < id)
 		r = ops->completed(f->backend, &done);
@@ -194,7 +194,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Norm of the difference over the norm: rounding to bf16 twice, once a pass and once in the end, is
+/* Norm of the difference over the norm: rounding to bf16 twice, once a leg and once in the end, is
  * 2^-9 each at most. */
 static double difference(const struct fixture *f, uint32_t n_rows)
 {
@@ -220,7 +220,7 @@ static double lse_difference(const struct fixture *f, uint32_t n_rows)
 	return most;
 }
 
-static void passes_give_what_one_go_gives(void **state)
+static void legs_give_what_one_go_gives(void **state)
 {
 	struct fixture *f = *state;
 	uint32_t random = seed();
@@ -231,28 +231,28 @@ static void passes_give_what_one_go_gives(void **state)
 		uint32_t n_rows = 1 + draw(&random) % N_ROWS_MAX, old = N_TOKENS - n_rows;
 		struct view whole = {0, N_TOKENS, n_rows, io_of(f, O_AT, LSE_AT)};
 		struct view part = {0, 0, n_rows, io_of(f, OTHER_O_AT, OTHER_LSE_AT)};
-		struct backend_pass pass = {.n_rows = n_rows, .first = true};
+		struct backend_leg leg = {.n_rows = n_rows, .first = true};
 
 		assert_int_equal(run(f, &whole, NULL), 0);
 		uint32_t most = draw(&random) % 2
 					? 400
-					: 60; /* few passes, or more than are folded at once */
+					: 60; /* few legs, or more than are folded at once */
 		bool early = old > 0 && draw(&random) % 2; /* the rows' own KV comes first */
 
 		if (early) {
 			part.begin = old;
 			part.end = N_TOKENS;
-			assert_int_equal(run(f, &part, &pass), 0);
+			assert_int_equal(run(f, &part, &leg), 0);
 			part.end = 0;
-			pass.first = false;
+			leg.first = false;
 		}
 		while (part.end < (early ? old : N_TOKENS)) {
 			uint32_t n = 1 + draw(&random) % most;
 			part.begin = part.end;
 			part.end = part.begin + n < old ? part.begin + n : early ? old : N_TOKENS;
-			pass.last = part.end == (early ? old : N_TOKENS);
-			assert_int_equal(run(f, &part, &pass), 0);
-			pass.first = false;
+			leg.last = part.end == (early ? old : N_TOKENS);
+			assert_int_equal(run(f, &part, &leg), 0);
+			leg.first = false;
 		}
 		double error = difference(f, n_rows), lse = lse_difference(f, n_rows);
 		if (error > 4e-3 || lse > 2e-4)
@@ -263,9 +263,9 @@ static void passes_give_what_one_go_gives(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(passes_give_what_one_go_gives, setup, teardown),
+		cmocka_unit_test_setup_teardown(legs_give_what_one_go_gives, setup, teardown),
 	};
 	int r = argc > 1 ? device_ops(argv[1], &ops) : 0;
 
-	return r ? r : cmocka_run_group_tests_name("passes", tests, NULL, NULL);
+	return r ? r : cmocka_run_group_tests_name("legs", tests, NULL, NULL);
 }
