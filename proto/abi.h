@@ -41,7 +41,7 @@
 #define ABI_LINE _Alignas(128) /* two lines: the neighbour is prefetched */
 
 /* Daemon -> all clients. asleep: 1 while the scheduler sleeps; a client that has published an entry
- * and finds 1 rings its session's bell. */
+ * and finds 1 rings its session's doorbell. */
 struct abi_board {
 	uint64_t magic;
 	_Atomic uint32_t version;

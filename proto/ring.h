@@ -13,14 +13,14 @@
  *                                               write completion
  *      done >= t       acquire <--- release --  done = t
  *
- * Sleeping, daemon: asleep = 1; fence; look again; wait for a bell. Client: submitted = t; fence;
- * asleep == 1? ring. Sleeping, client: sleepers += 1; fence; look again; futex wait on done.
+ * Sleeping, daemon: asleep = 1; fence; look again; wait for a doorbell. Client: submitted = t;
+ * fence; asleep == 1? ring. Sleeping, client: sleepers += 1; fence; look again; futex wait on done.
  * Daemon: done = t; fence; sleepers? wake. In both pairs the fences are seq_cst, so one of the two
  * sides sees the other's word.
  *
- * The bell is an eventfd of the session's own: what is rung before the daemon waits is still there
- * when it does, and nobody else can silence it. (A futex could not do that: its word would have to
- * be one that all clients write.) The daemon never reads it, it only waits for edges.
+ * The doorbell is an eventfd of the session's own: what is rung before the daemon waits is still
+ * there when it does, and nobody else can silence it. (A futex could not do that: its word would
+ * have to be one that all clients write.) The daemon never reads it, it only waits for edges.
  */
 #ifndef COPPICE_RING_H
 #define COPPICE_RING_H
@@ -56,10 +56,10 @@ static inline bool ring_daemon_asleep(const struct abi_board *board)
 }
 
 /* Client, when ring_daemon_asleep. A full counter has rung already. */
-static inline void ring_bell(int bell_fd)
+static inline void ring_doorbell(int doorbell_fd)
 {
 	uint64_t one = 1;
-	ssize_t r = write(bell_fd, &one, sizeof(one));
+	ssize_t r = write(doorbell_fd, &one, sizeof(one));
 
 	(void)r;
 }

@@ -1,8 +1,8 @@
 /*
  * hello.c - the verbs hello and leave: a connection becomes a session, and says that it ends.
  *
- * Hello comes first and once. Its answer carries the board and the session's bell; only then is the
- * next packet read. Leave is not answered: it says that no device arena is open any more.
+ * Hello comes first and once. Its answer carries the board and the session's doorbell; only then is
+ * the next packet read. Leave is not answered: it says that no device arena is open any more.
  */
 #include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/sessions.h"
@@ -26,7 +26,7 @@ static void name_set(struct session *s, const char *name)
 	s->name[i] = 0;
 }
 
-/* A board of its own, as far as a descriptor goes, and a bell. */
+/* A board of its own, as far as a descriptor goes, and a doorbell. */
 static int hello_fds(struct request *request)
 {
 	int board;
@@ -35,8 +35,8 @@ static int hello_fds(struct request *request)
 	if (r < 0)
 		return r;
 	request_carry(request, board);
-	request->session->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	return request->session->bell_fd < 0 ? -errno : 0;
+	request->session->doorbell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return request->session->doorbell_fd < 0 ? -errno : 0;
 }
 
 static void session_join(struct session *s, uint64_t id)
@@ -60,7 +60,7 @@ static void session_join(struct session *s, uint64_t id)
 	call = request->sched.room;
 	*call = (struct session_add_call){.id = s->id,
 					  .domain = s->peer.uid,
-					  .bell_fd = s->bell_fd};
+					  .doorbell_fd = s->doorbell_fd};
 	s->state = SESSION_JOINING;
 	s->joined = true;
 	request_post(request);
@@ -96,7 +96,7 @@ static void hello_begin(struct session *s, uint64_t id, const void *message)
 static void hello_answer(struct request *request)
 {
 	const struct session_add_call *call = request->sched.room;
-	int fds[] = {request->fds[0], request->session->bell_fd};
+	int fds[] = {request->fds[0], request->session->doorbell_fd};
 	Coppice__Reply reply = reply_to(request);
 	Coppice__HelloReply hello = COPPICE__HELLO_REPLY__INIT;
 	bool refused = reply_failed(request);

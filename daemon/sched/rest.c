@@ -2,9 +2,9 @@
  * rest.c - to spin, or to sleep and until when.
  *
  * Spinning is for when a core is idle, and for as long as the configuration says; clients are told
- * on the board to do the same. Asleep, the scheduler is woken by a bell: who publishes after its
- * last look sees on the board that it is to be rung (proto/ring.h). Whatever rings no bell has a
- * deadline.
+ * on the board to do the same. Asleep, the scheduler is woken by a doorbell: who publishes after
+ * its last look sees on the board that it is to be rung (proto/ring.h). Whatever rings no doorbell
+ * has a deadline.
  */
 #include "rest.h"
 
@@ -72,7 +72,7 @@ static uint64_t until_ns(const struct sched *s, uint64_t deadline_ns)
 
 /* asleep, fence, last look, wait: who publishes after the look sees asleep and rings
  * (proto/ring.h). */
-static void sleep_until_bell(struct sched *s)
+static void sleep_until_doorbell(struct sched *s)
 {
 	ring_fall_asleep(s->board);
 	if (!lanes_waiting(&s->lanes) && !requests_any(&s->core.requests) &&
@@ -84,7 +84,7 @@ static void sleep_until_bell(struct sched *s)
 void rest(struct sched *s)
 {
 	if (has_spun_enough(s))
-		sleep_until_bell(s);
+		sleep_until_doorbell(s);
 	else
 		__builtin_ia32_pause();
 }

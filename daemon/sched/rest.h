@@ -4,7 +4,7 @@
 
 #include "daemon/sched/verbs/scheduler.h"
 
-/* Pauses for a moment, or sleeps until a bell or the next deadline. */
+/* Pauses for a moment, or sleeps until a doorbell or the next deadline. */
 void rest(struct sched *s);
 /* That deadline; UINT64_MAX: there is none. */
 uint64_t rest_until_ns(const struct sched *s);

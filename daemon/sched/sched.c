@@ -9,7 +9,7 @@
  *   begin    the next batch, of decode and prefill in turns: what was taken above is in it
  *   look     at clocks and copies, while the backend is at work
  * Whose turn the next batch is says next_turn.c. A round without anything to do rests: rest.c.
- * Streams ring no bell: while steps wait for their inputs the next look at them is a deadline.
+ * Streams ring no doorbell: while steps wait for their inputs the next look at them is a deadline.
  *
  * Where a step is says core/lane.h. Folders are in the order of its way, and each knows those
  * before it alone: core (what all need), seq (a lane's sequences and completions), step (entries,

@@ -198,7 +198,7 @@ static void fd_close(int *fd)
 static void session_strip(struct session *session)
 {
 	socket_drain(session->fd);
-	fd_close(&session->bell_fd);
+	fd_close(&session->doorbell_fd);
 	fd_close(&session->peer.pidfd);
 	shared_memory_free(session);
 	weights_release(session);
@@ -276,7 +276,7 @@ static struct session *session_alloc(struct sessions *home, int fd, loop_callbac
 		.home = home,
 		.fd = fd,
 		.peer.pidfd = -1,
-		.bell_fd = -1,
+		.doorbell_fd = -1,
 		.connected_ns = clock_now_ns(),
 		.receive = {.callback = on_packet, .user = session},
 		.gone = {.callback = on_gone, .user = session},

@@ -13,7 +13,7 @@
 #define SPARE_DOMAIN_CONNECTIONS 8u
 #define RESERVED_FDS 64u
 #define FDS_A_CONNECTION 2u /* its socket, its peer's pidfd */
-#define FDS_TO_JOIN 3u /* a bell; board and bell on their way */
+#define FDS_TO_JOIN 3u /* a doorbell; board and doorbell on their way */
 /* Of an answer: a lane's two here, and two on their way. */
 #define FDS_AN_ANSWER (2 * UNREAD_FDS_AN_ANSWER)
 
@@ -34,7 +34,7 @@ static void use_add(struct sessions_use *use, struct session *s)
 
 	use->n_connections++;
 	use->n_sessions += s->joined;
-	use->n_fds += FDS_A_CONNECTION + (s->bell_fd >= 0) + s->n_shm_fds + n_unread +
+	use->n_fds += FDS_A_CONNECTION + (s->doorbell_fd >= 0) + s->n_shm_fds + n_unread +
 		      s->n_carriers * UNREAD_FDS_AN_ANSWER;
 	use->n_unread_fds += n_unread;
 	use->device_bytes += s->device_bytes;

@@ -48,7 +48,7 @@ struct session {
 	uint64_t id;
 	int fd; /* owned */
 	/* owned eventfd: the client rings it, the scheduler listens; -1 before hello */
-	int bell_fd;
+	int doorbell_fd;
 	struct channel_peer peer; /* its pidfd owned */
 	char name[64];
 	uint64_t connected_ns;

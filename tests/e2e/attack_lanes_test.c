@@ -89,7 +89,7 @@ static void await_input(struct many *m, int lane)
 	       sizeof(id));
 	submit(m, lane, (struct abi_entry){.kind = ABI_STEP, .flags = ABI_STEP_STREAM, .count = 1},
 	       &rec, sizeof(rec));
-	ring_bell(x->bell_fd);
+	ring_doorbell(x->doorbell_fd);
 }
 
 static int await_inputs(const struct harness *h, int said)
@@ -129,7 +129,7 @@ static int flood_all_lanes(const struct harness *h, int said)
 				while (all[i].tickets[j] - ring_done(all[i].lanes[j]) < 32)
 					submit(&all[i], j, (struct abi_entry){.kind = ABI_NOP},
 					       NULL, 0);
-			ring_bell(all[i].x.bell_fd);
+			ring_doorbell(all[i].x.doorbell_fd);
 		}
 	return 0;
 }

@@ -195,7 +195,7 @@ static void submit_long_body(struct raw *x)
 				   .body = 8192,
 				   .body_bytes = ABI_BODY_MAX_BYTES};
 	ring_publish(x->lane, ticket);
-	ring_bell(x->bell_fd);
+	ring_doorbell(x->doorbell_fd);
 }
 
 static int punch_lanes(const struct harness *h, int said)

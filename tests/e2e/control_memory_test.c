@@ -401,7 +401,7 @@ static void few_arenas_are_left_unsealed(void **state)
 
 /* ---- descriptors ---- */
 
-#define SESSION_FDS 3u /* its socket, its peer's pidfd, its bell */
+#define SESSION_FDS 3u /* its socket, its peer's pidfd, its doorbell */
 
 /* Soon: who was there before may not be gone yet. */
 static void assert_fds_become(struct client *c, uint64_t n)

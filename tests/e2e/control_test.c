@@ -11,7 +11,7 @@
 
 /* ---- hello and the form of messages ---- */
 
-static void hello_gives_board_and_bell(void **state)
+static void hello_gives_board_and_doorbell(void **state)
 {
 	struct client c = client_connect(*state);
 	Coppice__Hello hello = COPPICE__HELLO__INIT;
@@ -538,7 +538,7 @@ static void a_session_too_many_is_refused_with_a_sentence(void **state)
 
 #define CASES(loop) \
 	{ \
-		HARNESS_CASE(loop, hello_gives_board_and_bell), \
+		HARNESS_CASE(loop, hello_gives_board_and_doorbell), \
 			HARNESS_CASE(loop, another_version_is_refused_and_both_are_named), \
 			HARNESS_CASE(loop, garbage_ends_the_connection), \
 			HARNESS_CASE(loop, a_message_too_long_ends_the_connection), \

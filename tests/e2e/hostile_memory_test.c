@@ -33,7 +33,7 @@ static void zeros_in_a_lane_end_that_lane_alone(void **state)
 		for (int j = 0; j < i; j++)
 			raw_step(&x, seq);
 		memset(x.lane, 0, sizeof(*x.lane));
-		ring_bell(x.bell_fd);
+		ring_doorbell(x.doorbell_fd);
 		honest_step(&s.honest);
 		raw_close(&x);
 	}
@@ -140,13 +140,13 @@ static void a_lane_is_not_used_before_its_seal(void **state)
 {
 	struct scene s = scene_begin(state);
 	struct client c = client_open(s.h);
-	int bell = fcntl(c.fds[1], F_DUPFD_CLOEXEC, 0), fd;
+	int doorbell = fcntl(c.fds[1], F_DUPFD_CLOEXEC, 0), fd;
 	struct abi_lane *lane = open_lane(&c, &fd);
 
 	client_model(&c);
 	client_arena(&c, 1);
 	publish_nop(lane);
-	ring_bell(bell);
+	ring_doorbell(doorbell);
 	scene_steps_on(&s);
 	assert_int_equal(ring_done(lane), 0);
 	assert_refused(client_seq(&c, 1, 1, 1, 4), -ENOENT, "lane", NULL);
@@ -161,7 +161,7 @@ static void a_lane_is_not_used_before_its_seal(void **state)
 	assert_int_equal(ring_done(lane), 1);
 	assert_int_equal(client_seq(&c, 1, 1, 1, 4)->code, 0);
 	munmap(lane, sizeof(*lane));
-	close(bell);
+	close(doorbell);
 	close(fd);
 	client_close(&c);
 	scene_end(&s);

@@ -18,25 +18,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define N_BELLS 100000
+#define N_DOORBELLS 100000
 #define N_KILLS 8
 
 /* ---- noise ---------------------------------------------------------------------------------- */
 
-static void a_hundred_thousand_bells_delay_nobody(void **state)
+static void a_hundred_thousand_doorbells_delay_nobody(void **state)
 {
 	struct scene s = scene_begin(state);
 	struct raw x = raw_open(s.h);
-	uint64_t most = UINT64_MAX - 2 - N_BELLS;
+	uint64_t most = UINT64_MAX - 2 - N_DOORBELLS;
 
-	for (int i = 0; i < N_BELLS; i++) {
-		ring_bell(x.bell_fd);
-		if (i % (N_BELLS / 10) == 0)
+	for (int i = 0; i < N_DOORBELLS; i++) {
+		ring_doorbell(x.doorbell_fd);
+		if (i % (N_DOORBELLS / 10) == 0)
 			honest_step(&s.honest);
 	}
 	/* Full and blocking: who writes next sleeps, and the daemon must not be that one. */
-	assert_int_equal(fcntl(x.bell_fd, F_SETFL, 0), 0);
-	assert_int_equal(write(x.bell_fd, &most, sizeof(most)), sizeof(most));
+	assert_int_equal(fcntl(x.doorbell_fd, F_SETFL, 0), 0);
+	assert_int_equal(write(x.doorbell_fd, &most, sizeof(most)), sizeof(most));
 	scene_steps_on(&s);
 	raw_close(&x);
 	scene_end(&s);
@@ -347,7 +347,7 @@ static void other_versions_of_the_abi_are_turned_away(void **state)
 }
 
 #define CASES(loop) \
-	HARNESS_CASE(loop, a_hundred_thousand_bells_delay_nobody), \
+	HARNESS_CASE(loop, a_hundred_thousand_doorbells_delay_nobody), \
 		HARNESS_CASE(loop, a_lane_that_is_always_full_delays_nobody), \
 		HARNESS_CASE(loop, a_client_that_reads_no_reply_is_cut_off), \
 		HARNESS_CASE(loop, descriptors_that_nobody_takes_end_with_their_session), \

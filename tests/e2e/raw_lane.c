@@ -45,7 +45,7 @@ struct raw raw_open(const struct harness *h)
 	hello.abi_version = ABI_VERSION;
 	assert_int_equal(client_verb(&x.c, hello, &hello)->code, 0);
 	x.board_fd = keep_fd(&x.c, 0);
-	x.bell_fd = keep_fd(&x.c, 1);
+	x.doorbell_fd = keep_fd(&x.c, 1);
 	x.model = client_model(&x.c);
 	x.arena = client_open_arena(&x.c, RAW_ARENA_BYTES, &x.arena_fd);
 	assert_int_equal(client_seal(&x.c, x.arena)->code, 0);
@@ -57,7 +57,7 @@ void raw_close(struct raw *x)
 {
 	munmap(x->lane, sizeof(*x->lane));
 	close(x->board_fd);
-	close(x->bell_fd);
+	close(x->doorbell_fd);
 	close(x->arena_fd);
 	close(x->lane_fd);
 	close(x->notify_fd);
@@ -73,7 +73,7 @@ void raw_submit(struct raw *x, struct abi_entry entry, const void *body, uint32_
 		memcpy(x->lane->bodies + entry.body, body, bytes);
 	x->lane->entries[ring_slot(entry.ticket)] = entry;
 	ring_publish(x->lane, entry.ticket);
-	ring_bell(x->bell_fd);
+	ring_doorbell(x->doorbell_fd);
 }
 
 void raw_wait(struct raw *x)

@@ -11,7 +11,7 @@
 struct raw {
 	struct client c;
 	uint32_t model, arena;
-	int board_fd, bell_fd, arena_fd, lane_fd, notify_fd; /* owned */
+	int board_fd, doorbell_fd, arena_fd, lane_fd, notify_fd; /* owned */
 	struct abi_lane *lane; /* owned */
 	uint64_t ticket;
 };

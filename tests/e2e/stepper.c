@@ -25,7 +25,7 @@ int stepper_do(struct stepper *s, struct abi_entry entry, const void *body, uint
 		memcpy(x->lane->bodies, body, bytes);
 	x->lane->entries[ring_slot(entry.ticket)] = entry;
 	ring_publish(x->lane, entry.ticket);
-	ring_bell(x->bell_fd);
+	ring_doorbell(x->doorbell_fd);
 	raw_wait(x);
 	return ring_completion(x->lane, x->ticket).status;
 }

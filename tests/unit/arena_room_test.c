@@ -46,7 +46,7 @@ static int set_up(void **state)
 
 		*s = (struct session){.home = &f.home, .state = SESSION_OPEN, .fd = -1};
 		s->peer.uid = ALICE + i;
-		s->bell_fd = -1;
+		s->doorbell_fd = -1;
 		TAILQ_INSERT_TAIL(&f.home.list, s, entry);
 	}
 	*state = &f;

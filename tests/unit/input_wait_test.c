@@ -436,7 +436,7 @@ static void looks_at_an_awaited_step_become_rare(void **state)
 	before = sched_progress(f->h.sched);
 	sleep_ms(500);
 	assert_in_range(sched_progress(f->h.sched) - before, 1, 1500);
-	set_ready(f, ticket); /* and no bell */
+	set_ready(f, ticket); /* and no doorbell */
 	assert_ends(client_wait(&f->c, ticket), 0, ABI_OK);
 }
 

@@ -57,12 +57,12 @@ uint64_t sched_tiers_deadline_ns(const struct sched *s)
 	return UINT64_MAX;
 }
 
-/* Without a time limit: a bell that is lost is lost. */
+/* Without a time limit: a doorbell that is lost is lost. */
 void doorbell_wait(struct doorbell *d, uint64_t for_ns)
 {
 	(void)d;
 	(void)for_ns;
-	tso_flag_await(FLAG_BELL);
+	tso_flag_await(FLAG_DOORBELL);
 }
 
 ssize_t __wrap_send(int fd, const void *bytes, size_t n, int flags);

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-enum { FLAG_BELL, FLAG_BYTE }; /* of the session's bell; on the completion descriptor */
+enum { FLAG_DOORBELL, FLAG_BYTE }; /* of the session's doorbell; on the completion descriptor */
 
 /* What napping_daemon works on. NOTIFY_FD: the lane has a completion descriptor. */
 void napping_daemon_begin(struct abi_board *board, struct abi_lane *shared, uint64_t n_entries,

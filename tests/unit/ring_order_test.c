@@ -1,6 +1,6 @@
 /*
- * ring_order_test.c - nobody sleeps through a bell, in any order of what both sides do and of when
- * the other sees it.
+ * ring_order_test.c - nobody sleeps through a doorbell, in any order of what both sides do and of
+ * when the other sees it.
  *
  * The code is the library's and the daemon's own: how an entry is published and waited for, how one
  * is completed, how the scheduler goes to sleep. Its atomics and the kernel's calls are steps of
@@ -26,7 +26,7 @@
 
 #include <cmocka.h>
 
-#define BELL_FD 1000000
+#define DOORBELL_FD 1000000
 #define BYTE_FD 1000001
 #define N_ENTRIES 2
 
@@ -66,9 +66,9 @@ long __wrap_syscall(long number, ...)
 
 ssize_t __wrap_write(int fd, const void *bytes, size_t n)
 {
-	if (fd != BELL_FD)
+	if (fd != DOORBELL_FD)
 		return __real_write(fd, bytes, n);
-	tso_flag_set(FLAG_BELL);
+	tso_flag_set(FLAG_DOORBELL);
 	return (ssize_t)n;
 }
 
@@ -88,7 +88,7 @@ ssize_t __wrap_recv(int fd, void *bytes, size_t n, int flags)
 static void begin(void)
 {
 	connection = (struct coppice){
-		.key = 80, .alive = &alive, .board = &board, .socket = -1, .bell = BELL_FD};
+		.key = 80, .alive = &alive, .board = &board, .socket = -1, .doorbell = DOORBELL_FD};
 	lane = (struct coppice_lane){.segment.shared = shared, .c = &connection, .fd = BYTE_FD};
 }
 

@@ -1,6 +1,6 @@
 /*
  * ring_test.c - a lane's rings between two threads: order, wrap-around, and that nobody sleeps
- * through a bell.
+ * through a doorbell.
  *
  * The threads stand for the two processes: the "daemon" works on the segments it made, the "client"
  * on mappings it made from their descriptors, the board's read-only.
@@ -34,8 +34,8 @@ struct sides {
 	uint64_t n_entries;
 	uint64_t seed;
 	uint64_t bad_entries; /* the daemon's count */
-	int bell; /* eventfd */
-	int bell_epoll; /* the daemon's, for edges of the bell */
+	int doorbell; /* eventfd */
+	int doorbell_epoll; /* the daemon's, for edges of the doorbell */
 	uint64_t daemon_naps, client_naps;
 };
 
@@ -78,9 +78,9 @@ static int setup(void **state)
 	segment_new("lane", sizeof(struct abi_lane), 0, &daemon_map, &client_map);
 	s->daemon_lane = daemon_map;
 	s->client_lane = client_map;
-	s->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	s->bell_epoll = epoll_create1(EPOLL_CLOEXEC);
-	assert_int_equal(epoll_ctl(s->bell_epoll, EPOLL_CTL_ADD, s->bell, &edges), 0);
+	s->doorbell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	s->doorbell_epoll = epoll_create1(EPOLL_CLOEXEC);
+	assert_int_equal(epoll_ctl(s->doorbell_epoll, EPOLL_CTL_ADD, s->doorbell, &edges), 0);
 	*state = s;
 	return 0;
 }
@@ -93,8 +93,8 @@ static int teardown(void **state)
 	munmap((void *)s->client_board, ABI_BOARD_BYTES);
 	munmap(s->daemon_lane, sizeof(struct abi_lane));
 	munmap(s->client_lane, sizeof(struct abi_lane));
-	close(s->bell_epoll);
-	close(s->bell);
+	close(s->doorbell_epoll);
+	close(s->doorbell);
 	free(s);
 	return 0;
 }
@@ -115,7 +115,7 @@ static void client_submit(struct sides *s, uint64_t ticket)
 	s->client_lane->entries[ring_slot(ticket)] = entry_of(ticket);
 	ring_publish(s->client_lane, ticket);
 	if (ring_daemon_asleep(s->client_board))
-		ring_bell(s->bell);
+		ring_doorbell(s->doorbell);
 }
 
 /* Copies, compares with what must be there, answers with a value that depends on it. */
@@ -211,14 +211,14 @@ static void a_million_entries_cross_between_threads(void **state)
 }
 
 /* As the scheduler sleeps: says so, looks once more, waits for an edge that it never reads away. No
- * time limit: a bell that is lost shows as a test that hangs, and so for the client. */
+ * time limit: a doorbell that is lost shows as a test that hangs, and so for the client. */
 static void daemon_nap(struct sides *s, uint64_t accepted)
 {
 	struct epoll_event event;
 
 	ring_fall_asleep(s->daemon_board);
 	if (ring_submitted(s->daemon_lane) == accepted) {
-		epoll_wait(s->bell_epoll, &event, 1, -1);
+		epoll_wait(s->doorbell_epoll, &event, 1, -1);
 		s->daemon_naps++;
 	}
 	ring_wake_up(s->daemon_board);
@@ -282,7 +282,7 @@ static void both_sides_sleep_and_are_woken(void **state)
 	assert_int_equal(s->bad_entries, 0);
 }
 
-static void a_bell_rung_before_the_daemon_waits_is_heard(void **state)
+static void a_doorbell_rung_before_the_daemon_waits_is_heard(void **state)
 {
 	struct sides *s = *state;
 	struct epoll_event event;
@@ -291,20 +291,20 @@ static void a_bell_rung_before_the_daemon_waits_is_heard(void **state)
 	atomic_store(&s->daemon_board->asleep, 1);
 	assert_true(ring_daemon_asleep(s->client_board));
 	for (int i = 0; i < 3; i++) {
-		ring_bell(s->bell);
-		ring_bell(s->bell);
-		assert_int_equal(epoll_wait(s->bell_epoll, &event, 1, 0), 1);
-		assert_int_equal(epoll_wait(s->bell_epoll, &event, 1, 0), 0);
+		ring_doorbell(s->doorbell);
+		ring_doorbell(s->doorbell);
+		assert_int_equal(epoll_wait(s->doorbell_epoll, &event, 1, 0), 1);
+		assert_int_equal(epoll_wait(s->doorbell_epoll, &event, 1, 0), 0);
 	}
 }
 
-static void a_bell_that_is_full_does_not_block(void **state)
+static void a_doorbell_that_is_full_does_not_block(void **state)
 {
 	struct sides *s = *state;
 	uint64_t most = UINT64_MAX - 1;
 
-	assert_int_equal(write(s->bell, &most, sizeof(most)), sizeof(most));
-	ring_bell(s->bell);
+	assert_int_equal(write(s->doorbell, &most, sizeof(most)), sizeof(most));
+	ring_doorbell(s->doorbell);
 }
 
 static void a_wish_for_a_byte_is_taken_once(void **state)
@@ -325,9 +325,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_million_entries_cross_between_threads, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(both_sides_sleep_and_are_woken, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_bell_rung_before_the_daemon_waits_is_heard, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(a_bell_that_is_full_does_not_block, setup,
+		cmocka_unit_test_setup_teardown(a_doorbell_rung_before_the_daemon_waits_is_heard,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(a_doorbell_that_is_full_does_not_block, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(a_wish_for_a_byte_is_taken_once, setup, teardown),
 	};

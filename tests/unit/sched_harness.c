@@ -116,8 +116,10 @@ static void add_model(struct client *c, const struct work_shape *shape)
 void client_start(struct client *c, struct harness *h, uint64_t domain,
 		  const struct work_shape *shape, uint64_t arena_bytes)
 {
-	*c = (struct client){.h = h, .arena_bytes = arena_bytes, .bell = eventfd(0, EFD_NONBLOCK)};
-	struct session_add_call add = {++h->next_session, domain, c->bell, NULL};
+	*c = (struct client){.h = h,
+			     .arena_bytes = arena_bytes,
+			     .doorbell = eventfd(0, EFD_NONBLOCK)};
+	struct session_add_call add = {++h->next_session, domain, c->doorbell, NULL};
 	struct sched_request rq = {.serve = sched_session_add, .room = &add};
 
 	assert_int_equal(harness_call(h, &rq), 0);
@@ -156,7 +158,7 @@ void client_unmap(struct client *c)
 {
 	munmap(c->arena, c->arena_bytes);
 	munmap(c->lane, sizeof(*c->lane));
-	close(c->bell);
+	close(c->doorbell);
 }
 
 uint64_t client_submit(struct client *c, struct abi_entry entry, const void *body,
@@ -170,7 +172,7 @@ uint64_t client_submit(struct client *c, struct abi_entry entry, const void *bod
 	c->lane->entries[ring_slot(entry.ticket)] = entry;
 	ring_publish(c->lane, entry.ticket);
 	if (ring_daemon_asleep(c->h->board))
-		ring_bell(c->bell);
+		ring_doorbell(c->doorbell);
 	return entry.ticket;
 }
 

@@ -30,7 +30,7 @@ struct client {
 	struct abi_lane *lane; /* owned */
 	uint8_t *arena; /* owned */
 	uint64_t arena_bytes;
-	int bell; /* owned */
+	int doorbell; /* owned */
 	uint32_t model;
 	struct work_shape shape;
 	uint64_t ticket; /* last submitted */

@@ -173,7 +173,7 @@ static struct abi_completion extend_from(struct fixture *f, uint64_t body, uint3
 							    .body_bytes = body_bytes};
 	ring_publish(c->lane, t);
 	if (ring_daemon_asleep(f->h.board))
-		ring_bell(c->bell);
+		ring_doorbell(c->doorbell);
 	return client_wait(c, t);
 }
 
@@ -291,10 +291,10 @@ static void a_lane_that_makes_no_sense_gets_one_answer(void **state)
 	ticket = client_submit(&other, (struct abi_entry){.kind = ABI_NOP}, NULL, 0);
 	client_wait(&other, ticket);
 	ring_publish(other.lane, ticket + ABI_LANE_SLOTS + 1);
-	ring_bell(other.bell);
+	ring_doorbell(other.doorbell);
 	assert_ends(client_wait(&other, ticket + 1), -EPROTO, ABI_BAD_TICKET);
 	ring_publish(other.lane, 0);
-	ring_bell(other.bell);
+	ring_doorbell(other.doorbell);
 	nop_completes(state);
 	assert_int_equal(ring_done(other.lane), ticket + 1);
 	client_end(&other);

@@ -62,7 +62,7 @@ static struct session *session_add(struct fixture *f, enum session_state as, uin
 	s->state = as;
 	s->connected_ns = clock_now_ns() - for_ns;
 	s->fd = fds[0];
-	s->peer.pidfd = s->bell_fd = -1;
+	s->peer.pidfd = s->doorbell_fd = -1;
 	TAILQ_INSERT_TAIL(&f->home.list, s, entry);
 	f->home.n_connections++;
 	return s;

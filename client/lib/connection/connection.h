@@ -34,7 +34,7 @@ struct coppice {
 	uint64_t key; /* of explanations */
 	struct abi_board *board; /* owned mapping, read-only */
 	int socket; /* owned */
-	int bell; /* owned eventfd; wakes the scheduler */
+	int doorbell; /* owned eventfd; wakes the scheduler */
 	uint64_t session; /* the daemon's number of this connection */
 	_Atomic uint32_t broken; /* 1: the daemon hung up */
 	/* Handles of the daemon's device memory: where there ever was one, the daemon waits to hear

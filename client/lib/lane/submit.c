@@ -93,7 +93,7 @@ void submit_end(struct coppice_lane *lane, const struct reservation *place, stru
 	lane->submitted = ticket;
 	ring_publish(lane->segment.shared, ticket);
 	if (ring_daemon_asleep(lane->c->board))
-		ring_bell(lane->c->bell);
+		ring_doorbell(lane->c->doorbell);
 	if (ret_ticket)
 		*ret_ticket = ticket;
 }

@@ -69,8 +69,8 @@ static void connection_free(struct coppice *c)
 	connection_unmap(c, c->board, ABI_BOARD_BYTES);
 	if (c->socket >= 0)
 		close(c->socket);
-	if (c->bell >= 0)
-		close(c->bell);
+	if (c->doorbell >= 0)
+		close(c->doorbell);
 	if (c->answers_fd >= 0)
 		close(c->answers_fd);
 	if (c->poll_fd >= 0)
@@ -98,7 +98,7 @@ static int connection_new(struct coppice **ret)
 	c->n_refs = 1;
 	c->key = EXPLAIN_CONNECT;
 	c->socket = -1;
-	c->bell = -1;
+	c->doorbell = -1;
 	c->poll_fd = -1;
 	c->answers_fd = -1;
 	c->watch_fd = -1;
@@ -166,7 +166,7 @@ static int say_hello(struct coppice *c, uint64_t timeout_ns)
 			       answer.reply->hello->daemon_version,
 			       answer.reply->hello->abi_version, ABI_VERSION);
 	c->session = answer.reply->hello->session;
-	c->bell = answer_take_fd(&answer, 1);
+	c->doorbell = answer_take_fd(&answer, 1);
 	return map_board(c, answer.fds[0]);
 }
 

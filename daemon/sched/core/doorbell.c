@@ -1,8 +1,8 @@
 /*
  * doorbell.c - one epoll set of eventfds, waited for by edges.
  *
- * Which bell rang is of no interest: the lanes are looked at. A descriptor is taken out by name,
- * never by closing it alone, as a client's copy would keep it in the set.
+ * Which doorbell rang is of no interest: the lanes are looked at. A descriptor is taken out by
+ * name, never by closing it alone, as a client's copy would keep it in the set.
  */
 #include "doorbell.h"
 
@@ -20,25 +20,25 @@ int doorbell_add(struct doorbell *d, int fd)
 {
 	struct epoll_event event = {.events = EPOLLIN | EPOLLET};
 
-	return epoll_ctl(d->bells, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+	return epoll_ctl(d->epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
 }
 
 void doorbell_remove(struct doorbell *d, int fd)
 {
-	epoll_ctl(d->bells, EPOLL_CTL_DEL, fd, NULL);
+	epoll_ctl(d->epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
 int doorbell_init(struct doorbell *d)
 {
-	d->bells = epoll_create1(EPOLL_CLOEXEC);
+	d->epoll = epoll_create1(EPOLL_CLOEXEC);
 	d->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	return d->bells < 0 || d->fd < 0 ? -errno : doorbell_add(d, d->fd);
+	return d->epoll < 0 || d->fd < 0 ? -errno : doorbell_add(d, d->fd);
 }
 
 void doorbell_done(struct doorbell *d)
 {
-	if (d->bells >= 0)
-		close(d->bells);
+	if (d->epoll >= 0)
+		close(d->epoll);
 	if (d->fd >= 0)
 		close(d->fd);
 }
@@ -54,15 +54,15 @@ void doorbell_wait(struct doorbell *d, uint64_t for_ns)
 {
 	struct epoll_event events[EVENTS_A_WAIT];
 	struct timespec left = clock_timespec(for_ns);
-	int r = epoll_pwait2(d->bells, events, EVENTS_A_WAIT, for_ns == UINT64_MAX ? NULL : &left,
+	int r = epoll_pwait2(d->epoll, events, EVENTS_A_WAIT, for_ns == UINT64_MAX ? NULL : &left,
 			     NULL);
 
 	/* Refused by an old kernel or a container: milliseconds, then. */
 	if (r < 0 && errno != EINTR)
-		epoll_wait(d->bells, events, EVENTS_A_WAIT, whole_ms(for_ns));
+		epoll_wait(d->epoll, events, EVENTS_A_WAIT, whole_ms(for_ns));
 }
 
 void doorbell_ring(struct doorbell *d)
 {
-	ring_bell(d->fd);
+	ring_doorbell(d->fd);
 }

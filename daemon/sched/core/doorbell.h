@@ -2,8 +2,8 @@
  * doorbell.h - what a sleeping scheduler waits for: edges on eventfds, the loop's and one of each
  * session.
  *
- * Edges, because the daemon never reads a descriptor that a client holds. A bell rung while nobody
- * sleeps makes the next sleep end at once; that is all.
+ * Edges, because the daemon never reads a descriptor that a client holds. A doorbell rung while
+ * nobody sleeps makes the next sleep end at once; that is all.
  */
 #ifndef COPPICED_DOORBELL_H
 #define COPPICED_DOORBELL_H
@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 struct doorbell {
-	int bells; /* owned epoll descriptor */
-	int fd; /* owned eventfd: the loop's bell */
+	int epoll; /* owned descriptor: where all are waited for */
+	int fd; /* owned eventfd: the loop's doorbell */
 };
 
 MUST_CHECK int doorbell_init(struct doorbell *d); /* 0 or -errno; then it is to be done too */
@@ -22,9 +22,9 @@ void doorbell_done(struct doorbell *d);
 /* fd is lent until doorbell_remove. 0 or -errno. */
 MUST_CHECK int doorbell_add(struct doorbell *d, int fd);
 void doorbell_remove(struct doorbell *d, int fd);
-/* Until a bell, or for so long; UINT64_MAX: a bell. */
+/* Until a doorbell, or for so long; UINT64_MAX: a doorbell. */
 void doorbell_wait(struct doorbell *d, uint64_t for_ns);
-/* Any thread: rings the loop's bell. */
+/* Any thread: rings the loop's doorbell. */
 void doorbell_ring(struct doorbell *d);
 
 #endif

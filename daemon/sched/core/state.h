@@ -143,7 +143,7 @@ struct sched_session {
 	double backend_ns; /* the same, as if it had never been away */
 	double fit_ns; /* run/fit.c, as its user's */
 	uint64_t fit;
-	int bell_fd; /* lent by the loop */
+	int doorbell_fd; /* lent by the loop */
 	/* owned array of config.max_models, each a user of the model; number = index + 1 */
 	struct sched_model **models;
 	struct sched_arena *arenas; /* owned array of config.max_arenas + 1, by number */

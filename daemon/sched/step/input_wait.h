@@ -1,10 +1,10 @@
 /*
  * input_wait.h - steps whose inputs a client's stream is still writing.
  *
- * A stream can write a word, but it cannot ring a bell: the words are polled. How often depends on
- * how long the step has waited: it is seen at most an eighth of that too late, and a millisecond at
- * most, so that a stream that never comes costs a thousand looks a second. While cores are free the
- * scheduler stays awake for the first millisecond, and looks in each round for a fifth of it.
+ * A stream can write a word, but it cannot ring a doorbell: the words are polled. How often depends
+ * on how long the step has waited: it is seen at most an eighth of that too late, and a millisecond
+ * at most, so that a stream that never comes costs a thousand looks a second. While cores are free
+ * the scheduler stays awake for the first millisecond, and looks in each round for a fifth of it.
  * Nothing but the step's own lane waits.
  */
 #ifndef COPPICED_INPUT_WAIT_H

@@ -1,7 +1,7 @@
 /*
  * sessions.c - what ends together, in its order: lanes fail their entries, sequences close, lanes
- * go, models are let go of, the bell is not listened to any more; arenas last, as entries may use
- * them until then.
+ * go, models are let go of, the doorbell is not listened to any more; arenas last, as entries may
+ * use them until then.
  */
 #include "sessions.h"
 
@@ -64,13 +64,13 @@ int sched_session_add(struct sched *s, struct sched_request *rq)
 		session_free(session);
 		return refuse(rq, -ENOMEM, NULL, "The daemon is out of memory.");
 	}
-	if (doorbell_add(&s->doorbell, call->bell_fd) < 0) {
+	if (doorbell_add(&s->doorbell, call->doorbell_fd) < 0) {
 		session_free(session);
-		return refuse(rq, -ENOMEM, NULL, "The daemon cannot listen for one more bell.");
+		return refuse(rq, -ENOMEM, NULL, "The daemon cannot listen for one more doorbell.");
 	}
 	session->id = call->id;
 	session->domain = call->domain;
-	session->bell_fd = call->bell_fd;
+	session->doorbell_fd = call->doorbell_fd;
 	session_insert(s, session);
 	s->n_sessions++;
 	call->session = session;
@@ -182,7 +182,7 @@ static bool session_strip(struct sched *s, struct sched_session *session)
 		if (session->models[i])
 			model_unuse(s, session->models[i]);
 	}
-	doorbell_remove(&s->doorbell, session->bell_fd);
+	doorbell_remove(&s->doorbell, session->doorbell_fd);
 	LIST_REMOVE(session, link);
 	s->n_sessions--;
 	session->ended = true;

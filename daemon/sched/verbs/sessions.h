@@ -10,7 +10,7 @@
 
 struct session_add_call {
 	uint64_t id, domain;
-	int bell_fd; /* lent until the session has ended: an eventfd that the client rings */
+	int doorbell_fd; /* lent until the session has ended: an eventfd that the client rings */
 	struct sched_session *session; /* answered */
 };
 
