@@ -2,7 +2,7 @@
  * agents.c - coppice-bench agents: real coppice-agent processes over one document, and how they
  * keep company.
  *
- *   lockstep     eight agents started at random moments: sessions a decode job, counted by the
+ *   pace         eight agents started at random moments: sessions a decode job, counted by the
  *                daemon from when each has done 64 layers of decode until the first is done
  *   slow_ninth   the same with and without a ninth that sleeps in each layer, in turn: what it
  *                costs the eight
@@ -195,7 +195,7 @@ static uint32_t n_warm(const struct bench_daemon *d)
 	return n;
 }
 
-static void measure_lockstep(void)
+static void measure_pace(void)
 {
 	struct crowd crowd;
 	struct company first, last, now;
@@ -218,8 +218,8 @@ static void measure_lockstep(void)
 	crowd_finish(&crowd);
 	if (last.jobs <= first.jobs)
 		errx(1, "the agents were done before they could be looked at: more --tokens?");
-	bench_print("agents", "lockstep", "jobs", last.jobs - first.jobs, "jobs");
-	bench_print("agents", "lockstep", "sessions_a_job",
+	bench_print("agents", "pace", "jobs", last.jobs - first.jobs, "jobs");
+	bench_print("agents", "pace", "sessions_a_job",
 		    (last.sessions - first.sessions) / (last.jobs - first.jobs), "sessions");
 }
 
@@ -252,14 +252,15 @@ int agents_main(int argc, char **argv)
 		.table = option_table,
 		.take = parse_option,
 		.check = check_options,
-		.doc = "Eight coppice-agent processes over one document, in lockstep or not.",
+		.doc = "Eight coppice-agent processes over one document, and whether they keep "
+		       "pace.",
 	};
 	int r = bench_read(&of_agents, argc, argv);
 
 	if (r >= 0)
 		return r;
 	srandom(options.seed);
-	measure_lockstep();
+	measure_pace();
 	if (options.pairs)
 		measure_slow_ninth();
 	return 0;

@@ -16,7 +16,7 @@ static const struct bench_command commands[] = {
 #ifdef BENCH_HAVE_KVSTORE
 	{"store", "Match, insert, split and evict as trees grow.", store_main},
 #endif
-	{"agents", "Eight agents over one document: lockstep, and a slow ninth.", agents_main},
+	{"agents", "Eight agents over one document: their pace, and a slow ninth.", agents_main},
 	{"clients", "Processes that decode through a daemon: latency, throughput.", clients_main},
 #ifdef BENCH_HAVE_AGENT
 	{"decode", "Whole tokens by the daemon, its weights read once for all.", decode_main},

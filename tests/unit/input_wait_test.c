@@ -391,7 +391,7 @@ static void open_on_shared(struct decoder *d)
 
 /* A step counts as come when its inputs are there: who published it early waits for the others as
  * everybody does. */
-static void streams_fall_into_lockstep(void **state)
+static void streams_come_to_keep_pace(void **state)
 {
 	struct harness h;
 	struct decoder decoders[3] = {0};
@@ -460,7 +460,7 @@ int main(void)
 		STEPPED(flags_and_words_that_are_not_are_refused),
 		STEPPED(a_session_that_ends_lets_its_streams_go),
 		THREADED(the_thousandth_replay_is_as_right_as_the_first),
-		cmocka_unit_test(streams_fall_into_lockstep),
+		cmocka_unit_test(streams_come_to_keep_pace),
 		THREADED(looks_at_an_awaited_step_become_rare),
 	};
 
