@@ -7,7 +7,7 @@
  */
 #include "llama.h"
 #include "dtype.h"
-#include "kernels/rows/turn.h"
+#include "kernels/rows/rope.h"
 #include "proto/arith.h"
 
 #include <assert.h>
@@ -67,9 +67,9 @@ int llama_pass_init(struct llama_pass *pass, const struct llama *model, struct a
 		.x = calloc(rows * c->hidden, sizeof(float)),
 		.h = calloc(rows * c->hidden, sizeof(float)),
 		.wide = calloc(rows * wide_width(c), sizeof(float)),
-		.turns = calloc(rows * c->head_dim, sizeof(float)),
+		.rotations = calloc(rows * c->head_dim, sizeof(float)),
 	};
-	if (pass->x && pass->h && pass->wide && pass->turns)
+	if (pass->x && pass->h && pass->wide && pass->rotations)
 		return 0;
 	llama_pass_done(pass);
 	return fault_set(fault, -ENOMEM, "out of memory for %zu rows", rows);
@@ -80,7 +80,7 @@ void llama_pass_done(struct llama_pass *pass)
 	free(pass->x);
 	free(pass->h);
 	free(pass->wide);
-	free(pass->turns);
+	free(pass->rotations);
 	*pass = (struct llama_pass){0};
 }
 
@@ -128,13 +128,13 @@ static void embed(struct llama_pass *pass, const struct llama_batch *batch)
 	}
 }
 
-static void turns_set(struct llama_pass *pass, const struct llama_batch *batch)
+static void rotations_set(struct llama_pass *pass, const struct llama_batch *batch)
 {
 	const struct llama *model = pass->model;
 	const uint32_t dim = model->config.head_dim;
-	const struct turn turn = {model->inv_freq, dim, 1};
+	const struct rope_angles angles = {model->inv_freq, dim, 1};
 	for (uint32_t i = 0; i < batch->n_rows; i++)
-		turn_set(&turn, batch->positions[i], pass->turns + (size_t)i * dim);
+		rope_set(&angles, batch->positions[i], pass->rotations + (size_t)i * dim);
 }
 
 static void norm_rows(struct llama_pass *pass, const float *weight, uint32_t n_rows)
@@ -153,8 +153,8 @@ static void hand_over(struct llama_pass *pass, size_t row, float *qkv)
 	struct attention *a = pass->attention;
 	const enum work_dtype dtype = dtype_of_rows(a->dtype);
 	const size_t q = q_width(c), kv = kv_width(c), bytes = work_dtype_bytes(dtype);
-	const float *cosines = pass->turns + row * c->head_dim;
-	turn_heads(qkv, c->n_q_heads + c->n_kv_heads, c->head_dim, cosines, c->head_dim);
+	const float *cosines = pass->rotations + row * c->head_dim;
+	rope_turn_heads(qkv, c->n_q_heads + c->n_kv_heads, c->head_dim, cosines, c->head_dim);
 	ops->narrow((char *)a->q + row * q * bytes, dtype, qkv, q);
 	ops->narrow((char *)a->k + row * kv * bytes, dtype, qkv + q, kv);
 	ops->narrow((char *)a->v + row * kv * bytes, dtype, qkv + q + kv, kv);
@@ -215,7 +215,7 @@ int llama_forward(struct llama_pass *pass, const struct llama_batch *batch, floa
 {
 	assert(batch->n_rows && batch->n_rows <= pass->attention->max_rows);
 	embed(pass, batch);
-	turns_set(pass, batch);
+	rotations_set(pass, batch);
 	for (uint32_t layer = 0; layer < pass->model->config.n_layers; layer++) {
 		int r = attend(pass, layer, batch, fault);
 		if (r < 0)

@@ -59,7 +59,7 @@ struct llama_pass {
 	struct attention *attention;
 	float *x, *h; /* owned: [rows][hidden] */
 	float *wide; /* owned: [rows] of the widest intermediate, twice */
-	float *turns; /* owned: [rows][head_dim / 2] cosine and sine */
+	float *rotations; /* owned: [rows][head_dim / 2] cosine and sine */
 };
 
 MUST_CHECK int llama_pass_init(struct llama_pass *pass, const struct llama *model,

@@ -2,13 +2,13 @@
  * program_layer.c - an operation takes all rows from one register to another before the next one
  * begins.
  *
- * What concerns a row alone (norms, turns, types) is dealt out by rows, products by outputs
+ * What concerns a row alone (norms, rotations, types) is dealt out by rows, products by outputs
  * (linear.h), attention as any job's, with Q, K, V and O in the run's own memory. Nothing of a row
  * depends on others, so neither on which of them come along.
  */
 #include "job.h"
 #include "program_phase.h"
-#include "kernels/rows/turn.h"
+#include "kernels/rows/rope.h"
 
 #include <string.h>
 
@@ -45,15 +45,15 @@ static void embed_row(void *arg, uint32_t thread, uint32_t row)
 		pass->b->rows->scale(x, p->embed_factor, p->hidden);
 }
 
-static void turns_row(void *arg, uint32_t thread, uint32_t row)
+static void rotations_row(void *arg, uint32_t thread, uint32_t row)
 {
 	const struct program_pass *pass = arg;
 	const struct program *p = pass->program->p;
-	const struct turn turn = {p->inv_freq, p->n_turned, p->rope_factor};
+	const struct rope_angles angles = {p->inv_freq, p->n_turned, p->rope_factor};
 
 	(void)thread;
-	turn_set(&turn, pass->run->rows->positions[row],
-		 pass->program->scratch.turns + (size_t)row * p->n_turned);
+	rope_set(&angles, pass->run->rows->positions[row],
+		 pass->program->scratch.rotations + (size_t)row * p->n_turned);
 }
 
 bool program_begin_phase(struct program_pass *pass, uint32_t i, struct program_phase *ret)
@@ -63,7 +63,7 @@ bool program_begin_phase(struct program_pass *pass, uint32_t i, struct program_p
 	if (i == 0)
 		*ret = rows_phase(pass, embed_row, p->hidden);
 	else if (i == 1) /* a sine takes as long as some 16 elements elsewhere */
-		*ret = rows_phase(pass, turns_row, p->n_turned * 16);
+		*ret = rows_phase(pass, rotations_row, p->n_turned * 16);
 	else
 		pass->program->width[PROGRAM_X] = p->hidden;
 	return i < 2;
@@ -217,8 +217,9 @@ static void hand_over_row(void *arg, uint32_t thread, uint32_t row)
 	memcpy(line, row_of(program, pass->op->in, row), width * sizeof(*line));
 	norm_heads(pass, line, n_q, n_kv);
 	if (!(pass->op->flags & PROGRAM_UNTURNED))
-		turn_heads(line, n_q + n_kv, p->shape.head_dim,
-			   program->scratch.turns + (size_t)row * p->n_turned, p->n_turned);
+		rope_turn_heads(line, n_q + n_kv, p->shape.head_dim,
+				program->scratch.rotations + (size_t)row * p->n_turned,
+				p->n_turned);
 	pass->b->rows->narrow(program->scratch.qkv + row * row_bytes, p->shape.dtype, line, width);
 }
 

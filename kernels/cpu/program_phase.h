@@ -2,7 +2,7 @@
  * program_phase.h - what of a run is dealt out to threads at a time. An operation is some phases,
  * one after the other, each of units; a segment ends behind any unit.
  *
- *      begin     embedding | turns                        of a LINEAR: outputs; of all else: rows
+ *      begin     embedding | rotations                    of a LINEAR: outputs; of all else: rows
  *      NORM      rows
  *      LINEAR    outputs
  *      ATTEND    Q, K, V handed over | begun | folded | merged | O taken

@@ -28,7 +28,7 @@ static void carve_all(const struct backend_program *program, uint64_t rows, stru
 
 	for (uint32_t i = 0; i < PROGRAM_REGISTERS; i++)
 		ret->of[i] = carve(c, rows * program_stride(program->widths.of[i]), sizeof(float));
-	ret->turns = carve(c, rows * p->n_turned, sizeof(float));
+	ret->rotations = carve(c, rows * p->n_turned, sizeof(float));
 	ret->qkv = carve(c, rows * (q + 2 * kv), bytes);
 	ret->o = carve(c, rows * q, bytes);
 	ret->io = carve(c, rows, sizeof(*ret->io));

@@ -24,7 +24,7 @@ struct program_scratch {
 	uint64_t bytes; /* its */
 	uint32_t rows; /* that there is room for */
 	float *of[PROGRAM_REGISTERS]; /* [rows], program_stride of widths.of apart */
-	float *turns; /* [rows][n_turned] */
+	float *rotations; /* [rows][n_turned] */
 	char *qkv, *o; /* [rows] in the type of the KV: q, k and v; what attention gives */
 	struct backend_io *io; /* [rows] */
 	float *gates; /* linear.h */
@@ -43,7 +43,8 @@ struct backend_program {
 	struct program_scratch scratch;
 	struct attend attend; /* beside the backend's */
 	struct program_progress progress;
-	/* Of what comes next so much is done already; begun: rows are embedded, and turns known. */
+	/* Of what comes next so much is done already; begun: rows are embedded, and rotations
+	 * known. */
 	bool begun;
 	uint32_t phase, unit;
 	uint32_t width[PROGRAM_REGISTERS]; /* elements of a row, as it is there */

@@ -15,10 +15,10 @@
  *      ADD      of NORM and LINEAR: out, which is X, += instead of =
  *      logits = norm(X, final_norm) head' * logit_factor
  *
- * Rounding. X, norms, softmax, gates, turns, logits and all sums are fp32 at least. Inputs of
+ * Rounding. X, norms, softmax, gates, rotations, logits and all sums are fp32 at least. Inputs of
  * products may be rounded once to the model's type, which a GPU does and a CPU does not; q, k and v
- * are, once, after norms and turns, and so is what attention gives. Angles of turns are computed in
- * double or as good as that: an fp32 product errs by 0.008 radians at position 131,072.
+ * are, once, after norms and rotations, and so is what attention gives. Angles of rotations are
+ * computed in double or as good as that: an fp32 product errs by 0.008 radians at position 131,072.
  */
 #ifndef COPPICE_KERNELS_PROGRAM_H
 #define COPPICE_KERNELS_PROGRAM_H

@@ -15,7 +15,7 @@
 #include "kernels/cuda/program/program.h"
 #include "kernels/cuda/program/some.h"
 #include "kernels/rows/rows.h"
-#include "kernels/rows/turn.h"
+#include "kernels/rows/rope.h"
 #include "oracle.h"
 
 #include <cuda_runtime_api.h>
@@ -78,14 +78,14 @@ static void put(const struct device_rows *out, uint32_t row, uint32_t i, float v
 
 int device_begin(const struct device_begin *a, struct launch_to to)
 {
-	const struct turn turn = {a->inv_freq, a->n_turned, a->rope_factor};
+	const struct rope_angles angles = {a->inv_freq, a->n_turned, a->rope_factor};
 
 	(void)to;
 	if (a->n_wanted)
 		memcpy(a->wanted_to, a->wanted_from, a->n_wanted * sizeof(*a->wanted_to));
 	memcpy(a->places_to, a->places_from, a->n_rows * sizeof(*a->places_to));
 	for (uint32_t row = 0; row < a->n_rows; row++) {
-		turn_set(&turn, a->positions[row], a->turns + (size_t)row * a->n_turned);
+		rope_set(&angles, a->positions[row], a->rotations + (size_t)row * a->n_turned);
 		for (uint32_t i = 0; a->x && i < a->hidden; i++)
 			a->x[(size_t)row * a->x_stride + i] =
 				get(a->embed.at, a->embed.type,
@@ -207,9 +207,9 @@ int device_heads(const struct device_heads *a, struct launch_to to)
 			norm_heads(x + at, width, weight, a->eps);
 			at += width;
 		}
-		if (a->turns)
-			turn_heads(x, a->n_q + a->n_kv, a->dim,
-				   a->turns + (uint64_t)row * a->n_turned, a->n_turned);
+		if (a->rotations)
+			rope_turn_heads(x, a->n_q + a->n_kv, a->dim,
+					a->rotations + (uint64_t)row * a->n_turned, a->n_turned);
 		oracle_encode(narrow_type(a->bf16), a->q + (uint64_t)row * q * 2, x, q);
 		for (uint32_t head = 0; head < 2 * a->n_kv; head++)
 			put_kv(a, row, head % a->n_kv, head >= a->n_kv, x + q + head * a->dim);

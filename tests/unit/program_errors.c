@@ -17,8 +17,8 @@
  * three layers, and for the head. A random matrix carries an error on as it does values, so that
  * what rows are off adds up to 13 of these at worst; and q, k, v and what attention gives come out
  * a unit in the last place apart by it, twice as much, in each layer: another 12. That is 25 x 2^-9
- * of a row, less than 2^-4; norms of heads and turns keep lengths. Errors have either sign, so that
- * all rows together are off by half of it at most.
+ * of a row, less than 2^-4; norms of heads and rotations keep lengths. Errors have either sign, so
+ * that all rows together are off by half of it at most.
  *
  * A norm behind a product makes a row that came out short as long as the others, and what it is off
  * with it. Rows of 64 elements and more are never a third as long as usual; of 16 some are. */

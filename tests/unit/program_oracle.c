@@ -178,7 +178,7 @@ static void round_to_type(const struct pass *pass, float *to, const double *x, u
 	free(stored);
 }
 
-/* Norms, turns and the type of one token's q, k and v. */
+/* Norms, rotations and the type of one token's q, k and v. */
 static void prepare(const struct pass *pass, double *qkv, uint32_t position, float *to)
 {
 	const struct program *p = pass->p;

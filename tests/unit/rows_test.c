@@ -3,7 +3,7 @@
  * set of this machine.
  */
 #include "kernels/rows/rows.h"
-#include "kernels/rows/turn.h"
+#include "kernels/rows/rope.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -322,16 +322,16 @@ static void heads_are_turned_by_double_angles_as_far_as_they_are_to_be(void **st
 {
 	enum { DIM = 48, TURNED = 32, HEADS = 3 };
 	double inv_freq[TURNED / 2];
-	float heads[HEADS * DIM], turned[HEADS * DIM], turns[TURNED];
-	const struct turn turn = {inv_freq, TURNED, 1.25f};
+	float heads[HEADS * DIM], turned[HEADS * DIM], rotations[TURNED];
+	const struct rope_angles angles = {inv_freq, TURNED, 1.25f};
 	const uint32_t position = 131071 - random_below(100);
 	(void)state;
 	for (int i = 0; i < TURNED / 2; i++)
 		inv_freq[i] = pow(10000, -2.0 * i / TURNED);
 	for (int i = 0; i < HEADS * DIM; i++)
 		heads[i] = turned[i] = random_float();
-	turn_set(&turn, position, turns);
-	turn_heads(turned, HEADS, DIM, turns, TURNED);
+	rope_set(&angles, position, rotations);
+	rope_turn_heads(turned, HEADS, DIM, rotations, TURNED);
 	for (int i = 0; i < HEADS * DIM; i++) {
 		const int d = i % DIM, pair = d % (TURNED / 2);
 		const double angle = position * inv_freq[pair];

@@ -26,18 +26,18 @@
 
 /* ---- begin ----------------------------------------------------------------------------------- */
 
-__device__ inline void set_turns(const struct device_begin &a, uint32_t row)
+__device__ inline void set_rotations(const struct device_begin &a, uint32_t row)
 {
 	uint32_t half = a.n_turned / 2;
-	float *turns = a.turns + (uint64_t)row * a.n_turned;
+	float *rotations = a.rotations + (uint64_t)row * a.n_turned;
 	double position = a.positions[row];
 
 	for (uint32_t i = threadIdx.x; i < half; i += BEGIN_THREADS) {
 		double sine, cosine;
 
 		sincos(position * a.inv_freq[i], &sine, &cosine);
-		turns[i] = (float)cosine * a.rope_factor;
-		turns[half + i] = (float)sine * a.rope_factor;
+		rotations[i] = (float)cosine * a.rope_factor;
+		rotations[half + i] = (float)sine * a.rope_factor;
 	}
 }
 
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(BEGIN_THREADS)
 		a.wanted_to[row] = a.wanted_from[row];
 	if (threadIdx.x == 32)
 		a.places_to[row] = a.places_from[row];
-	set_turns(a, row);
+	set_rotations(a, row);
 	if (!a.x)
 		return;
 
@@ -168,15 +168,16 @@ __device__ inline float weight_of(const struct device_heads &a, uint32_t head, u
 }
 
 /* Element i goes with the one half a turn away. */
-__device__ inline float turned(const float *x, uint32_t i, const float *turns, uint32_t n_turned)
+__device__ inline float turned(const float *x, uint32_t i, const float *rotations,
+			       uint32_t n_turned)
 {
 	uint32_t half = n_turned / 2;
 
 	if (i >= n_turned)
 		return x[i];
 	if (i < half)
-		return x[i] * turns[i] - x[i + half] * turns[half + i];
-	return x[i] * turns[i - half] + x[i - half] * turns[i];
+		return x[i] * rotations[i] - x[i + half] * rotations[half + i];
+	return x[i] * rotations[i - half] + x[i - half] * rotations[i];
 }
 
 /* Eight values, as they are stored. */
@@ -206,13 +207,13 @@ __device__ inline struct chunk chunk_at(const float *x)
 }
 
 /* The chunk from element at on; both halves of what is turned are whole chunks. */
-__device__ inline struct chunk turned_at(const float *x, uint32_t at, const float *turns,
+__device__ inline struct chunk turned_at(const float *x, uint32_t at, const float *rotations,
 					 uint32_t half)
 {
 	bool upper = at >= half;
 	uint32_t i = upper ? at - half : at;
 	struct chunk c = chunk_at(x + at), other = chunk_at(x + (upper ? i : i + half));
-	struct chunk cosine = chunk_at(turns + i), sine = chunk_at(turns + half + i);
+	struct chunk cosine = chunk_at(rotations + i), sine = chunk_at(rotations + half + i);
 
 #pragma unroll
 	for (uint32_t j = 0; j < KV_CHUNK_VALUES; j++) {
@@ -224,24 +225,24 @@ __device__ inline struct chunk turned_at(const float *x, uint32_t at, const floa
 }
 
 __device__ inline uint4 turned_chunk(const struct device_heads &a, const float *x, uint32_t chunk,
-				     const float *turns)
+				     const float *rotations)
 {
 	uint32_t at = chunk * KV_CHUNK_VALUES, half = a.n_turned / 2;
 	bool whole = half % KV_CHUNK_VALUES == 0;
 	struct chunk c = chunk_at(x + at);
 
-	if (turns && whole && at < a.n_turned)
-		return pack(turned_at(x, at, turns, half), a.bf16);
+	if (rotations && whole && at < a.n_turned)
+		return pack(turned_at(x, at, rotations, half), a.bf16);
 #pragma unroll
-	for (uint32_t i = 0; i < KV_CHUNK_VALUES && turns && !whole; i++)
-		c.of[i] = turned(x, at + i, turns, a.n_turned);
+	for (uint32_t i = 0; i < KV_CHUNK_VALUES && rotations && !whole; i++)
+		c.of[i] = turned(x, at + i, rotations, a.n_turned);
 	return pack(c, a.bf16);
 }
 
 /* As append.cu does: a token whose V is not finite is K = NaN, V = 0. x is of K, and v as it was
  * made. */
 __device__ inline void put_kv(const struct device_heads &a, const struct device_place &place,
-			      uint32_t head, const float *x, const float *v, const float *turns)
+			      uint32_t head, const float *x, const float *v, const float *rotations)
 {
 	uint32_t chunks = a.dim / KV_CHUNK_VALUES, lane = threadIdx.x % 32;
 	char *to = a.pool + head * a.head_bytes + (uint64_t)place.source * KV_SOURCE_BYTES;
@@ -254,7 +255,7 @@ __device__ inline void put_kv(const struct device_heads &a, const struct device_
 
 		values[n] = make_uint4(0, 0, 0, 0);
 		if (i < chunks)
-			values[n] = turned_chunk(a, x, i, turns);
+			values[n] = turned_chunk(a, x, i, rotations);
 		else if (i < 2 * chunks)
 			values[n] = pack(chunk_at(v + (i - chunks) * KV_CHUNK_VALUES), a.bf16);
 		bad = bad || (i >= chunks && i < 2 * chunks && not_finite(values[n], a.bf16));
@@ -274,12 +275,12 @@ __device__ inline void put_kv(const struct device_heads &a, const struct device_
 }
 
 __device__ inline void put_q(const struct device_heads &a, uint32_t row, uint32_t head,
-			     const float *x, const float *turns)
+			     const float *x, const float *rotations)
 {
 	char *to = a.q + ((uint64_t)row * a.n_q + head) * a.dim * KV_VALUE_BYTES;
 
 	for (uint32_t i = threadIdx.x % 32; i < a.dim / KV_CHUNK_VALUES; i += 32)
-		*(uint4 *)(to + i * KV_CHUNK_BYTES) = turned_chunk(a, x, i, turns);
+		*(uint4 *)(to + i * KV_CHUNK_BYTES) = turned_chunk(a, x, i, rotations);
 }
 
 __global__ void __launch_bounds__(HEADS_WARPS * 32)
@@ -297,7 +298,7 @@ __global__ void __launch_bounds__(HEADS_WARPS * 32)
 	uint32_t head = blockIdx.x % per_row * HEADS_WARPS + threadIdx.x / 32;
 	uint32_t known = min_u32(head, n_heads - 1); /* whose warp comes by for nothing */
 	const float *from = a.qkv + (uint64_t)row * a.stride;
-	const float *turns = a.turns ? a.turns + (uint64_t)row * a.n_turned : NULL;
+	const float *rotations = a.rotations ? a.rotations + (uint64_t)row * a.n_turned : NULL;
 	float *x = heads[threadIdx.x / 32], factor = factor_of(a, from, known);
 
 #pragma unroll
@@ -312,9 +313,10 @@ __global__ void __launch_bounds__(HEADS_WARPS * 32)
 			x[j] = x[j] * factor * weight_of(a, known, j);
 	__syncwarp();
 	if (head < a.n_q)
-		put_q(a, row, head, x, turns);
+		put_q(a, row, head, x, rotations);
 	else if (head < n_heads)
-		put_kv(a, a.places[row], head - a.n_q, x, from + (a.n_kv + head) * a.dim, turns);
+		put_kv(a, a.places[row], head - a.n_q, x, from + (a.n_kv + head) * a.dim,
+		       rotations);
 }
 
 #define QUICK_DIM 128u
@@ -326,11 +328,11 @@ __device__ inline uint2 pack_four(const float4 &x, bool bf16)
 }
 
 /* Four values of a lane, the other half of whose turn is half a warp away. */
-__device__ inline float4 turned_four(const float4 &x, const float *turns)
+__device__ inline float4 turned_four(const float4 &x, const float *rotations)
 {
 	const uint32_t lane = threadIdx.x % 32, at = lane % 16 * 4;
-	const float4 c = *(const float4 *)(turns + at);
-	const float4 s = *(const float4 *)(turns + QUICK_DIM / 2 + at);
+	const float4 c = *(const float4 *)(rotations + at);
+	const float4 s = *(const float4 *)(rotations + QUICK_DIM / 2 + at);
 	const float sign = lane < 16 ? -1 : 1;
 	float4 other;
 
@@ -380,8 +382,8 @@ __global__ void __launch_bounds__(HEADS_WARPS * 32, 8)
 		return;
 	x = from[head * (QUICK_DIM / 4)];
 	v = from[(head < a.n_q ? head : head + a.n_kv) * (QUICK_DIM / 4)];
-	if (a.turns)
-		x = turned_four(x, a.turns + (uint64_t)row * a.n_turned);
+	if (a.rotations)
+		x = turned_four(x, a.rotations + (uint64_t)row * a.n_turned);
 	if (head < a.n_q)
 		((uint2 *)a.q)[((uint64_t)row * a.n_q + head) * (QUICK_DIM / 4) + lane] =
 			pack_four(x, a.bf16);
@@ -421,7 +423,7 @@ extern "C" int device_heads(const struct device_heads *heads, struct launch_to t
 	uint32_t per_row = ceil_div(heads->n_q + heads->n_kv, HEADS_WARPS);
 
 	bool quick = heads->dim == QUICK_DIM && !heads->q_norm.at && heads->stride % 4 == 0 &&
-		     (!heads->turns || heads->n_turned == QUICK_DIM);
+		     (!heads->rotations || heads->n_turned == QUICK_DIM);
 
 	return launch_early(quick ? heads_quick_kernel : heads_kernel, heads,
 			    {heads->n_rows * per_row, HEADS_WARPS * 32, 0}, to);

@@ -1,6 +1,6 @@
 /*
  * elements.h - what is done to rows between products and attention, each as one launch: embedding,
- * norms, biases, gates, turns, and rounding to the model's type.
+ * norms, biases, gates, rotations, and rounding to the model's type.
  *
  * A register's rows are wide (fp32), narrow (the model's type), or both: as those want them that
  * read it next (program.h).
@@ -39,7 +39,7 @@ struct device_begin {
 	const double *inv_freq; /* [n_turned / 2] */
 	struct device_vector embed; /* [.. x hidden] */
 	float *x; /* NULL: rows are under way */
-	float *turns; /* [n_rows][n_turned] */
+	float *rotations; /* [n_rows][n_turned] */
 	uint64_t *begin_ns;
 	uint32_t n_rows, n_wanted, hidden, x_stride, n_turned;
 	float embed_factor, rope_factor;
@@ -71,10 +71,10 @@ struct device_finishing {
 	uint32_t gated, act;
 };
 
-/* Heads of q, k and v: norms, turns, rounded; k and v into pages, where a row has a place. */
+/* Heads of q, k and v: norms, rotations, rounded; k and v into pages, where a row has a place. */
 struct device_heads {
 	const float *qkv;
-	const float *turns; /* NULL: not turned */
+	const float *rotations; /* NULL: not turned */
 	char *q; /* [n_rows][n_q][dim] */
 	const struct device_place *places; /* [n_rows] */
 	char *pool; /* at the layer */

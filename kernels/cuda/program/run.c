@@ -408,7 +408,7 @@ static int prepare_heads(const struct pass *pass)
 	const struct program_op *op = pass->op;
 	struct device_heads heads = {
 		.qkv = s->wide[op->in],
-		.turns = op->flags & PROGRAM_UNTURNED || !p->n_turned ? NULL : s->turns,
+		.rotations = op->flags & PROGRAM_UNTURNED || !p->n_turned ? NULL : s->rotations,
 		.q = s->q,
 		.places = s->places,
 		.pool = batch_layers_pool(&pass->layers, pass->layer),

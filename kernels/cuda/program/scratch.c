@@ -131,7 +131,7 @@ static void carve_all(const struct backend_program *program, uint64_t rows, stru
 	ret->made_stride = stride_of(program->widths.product);
 	ret->made = carve(c, rows * ret->made_stride, sizeof(float));
 	ret->inv_freq = carve(c, p->n_turned / 2, sizeof(double));
-	ret->turns = carve(c, rows * p->n_turned, sizeof(float));
+	ret->rotations = carve(c, rows * p->n_turned, sizeof(float));
 	ret->q = carve(c, rows * program_q_width(p), 2);
 	ret->o = carve(c, rows * program_q_width(p), 2);
 	ret->places = carve(c, rows, sizeof(*ret->places));

@@ -28,7 +28,7 @@ struct program_scratch {
 	float *made; /* [rows][made_stride]: what products make before biases and gates */
 	uint32_t made_stride;
 	double *inv_freq; /* [n_turned / 2] */
-	float *turns; /* [rows][n_turned] */
+	float *rotations; /* [rows][n_turned] */
 	char *q, *o; /* [rows], narrow: q of all heads; what attention gives */
 	struct device_place *places; /* [rows] */
 	struct program_wanted *wanted; /* [rows] */

@@ -60,7 +60,7 @@ static int begin(struct pass *pass)
 		.inv_freq = s->inv_freq,
 		.embed = product_vector(pass->program, &p->tensors[p->embed]),
 		.x = pass->run->goes_on ? NULL : s->wide[PROGRAM_X],
-		.turns = s->turns,
+		.rotations = s->rotations,
 		.begin_ns = pass->layers.begin_ns,
 		.n_rows = rows->n_rows,
 		.n_wanted = rows->n_wanted,
