@@ -14,6 +14,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#define EVICT_SLICES 64u /* a round */
+
 int extents_init(struct sched *s, uint32_t n)
 {
 	s->leaving = calloc(n, sizeof(*s->leaving));
@@ -91,4 +93,19 @@ uint32_t extents_left(void *ctx)
 	uint64_t n = ledger_left(s->core.ledger) / s->core.config->extent_bytes + s->n_leaving;
 
 	return (uint32_t)min_u64(n, UINT32_MAX);
+}
+
+bool extents_make_room(struct sched *s)
+{
+	uint64_t asked = ledger_is_asked(s->core.ledger), bytes = ledger_wants_kv(s->core.ledger);
+	uint64_t extent_bytes = s->core.config->extent_bytes;
+	uint32_t max_slices = backend_is_at_work(s) ? 0 : EVICT_SLICES;
+	int r;
+
+	if (bytes == 0)
+		return false;
+	r = store_give(s->core.store, (uint32_t)ceil_div_u64(bytes, extent_bytes), max_slices);
+	if (r == -ENOSPC)
+		ledger_has_no_kv(s->core.ledger, asked);
+	return r != -EBUSY;
 }

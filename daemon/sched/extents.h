@@ -14,5 +14,9 @@ uint32_t extents_left(void *ctx);
 void extents_release(void *ctx, uint32_t extent);
 /* Those that are to go do, the backend being at nothing, or waited for. */
 void extents_release_leaving(struct sched *s);
+/* Weights are to have room: KV that nobody uses goes, some a round, if there is enough of it; else
+ * who asks is told so, at any time. While the backend is at work none is evicted. Returns whether
+ * there was anything to do. */
+bool extents_make_room(struct sched *s);
 
 #endif

@@ -4,7 +4,7 @@
  */
 #include "lane_honest.h"
 
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 
 #include <errno.h>
 #include <math.h>

@@ -7,7 +7,7 @@
 
 #include "lane_honest.h"
 
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 
 #define ARENA_BYTES (256u << 10)
 

@@ -2,7 +2,7 @@
  * batch_test.c - plans that take in the next tokens: when a backend is asked to, and what follows
  * where it has lost one; what streams are told of a batch in flight, and how long slices are.
  */
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 #include "sched_fixture.h"
 #include "daemon/control/arenas.h"
 #include "daemon/control/verbs.h"

@@ -1,6 +1,6 @@
 /* input_wait_test.c - steps whose inputs come later, by the lane's ready word or by pairs of words;
  * threads and plain stores play the streams. */
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 #include "sched_fixture.h"
 #include "daemon/control/arenas.h"
 #include "daemon/control/verbs.h"

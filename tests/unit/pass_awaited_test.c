@@ -5,7 +5,7 @@
 #include "school_layers.h"
 
 #include "daemon/sched/rest.h"
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,7 @@
 #include "oracle.h"
 #include "school_layers.h"
 
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 
 #include <errno.h>
 #include <setjmp.h>

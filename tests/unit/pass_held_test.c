@@ -5,7 +5,7 @@
  */
 #include "school.h"
 
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

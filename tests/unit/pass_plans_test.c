@@ -5,7 +5,7 @@
 #include "plan_school.h"
 
 #include "daemon/program/held_program.h"
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

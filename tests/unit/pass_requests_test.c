@@ -12,7 +12,7 @@
 #include "daemon/control/seqs.h"
 #include "daemon/control/verbs.h"
 #include "daemon/program/held_program.h"
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 #include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/sessions.h"
 

@@ -7,7 +7,7 @@
 #include "daemon/program/held_program.h"
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/run/slice.h"
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 #include "proto/arith.h"
 
 #include <setjmp.h>

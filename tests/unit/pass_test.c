@@ -3,7 +3,7 @@
  */
 #include "school.h"
 
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 #include "proto/arith.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  * keep company or not, while plans are made ahead, late, or not at all: whatever plan a batch is
  * submitted with has each token of each path where the store has it, and no other.
  */
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 #include "oracle.h"
 #include "plan_paths.h"
 #include "sched_fixture.h"

@@ -2,7 +2,7 @@
  * plan_ahead_test.c - plans made ahead: by whom, for which tokens, and what takes their place
  * where they come late or fit no more.
  */
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 #include "sched_fixture.h"
 
 #include <errno.h>

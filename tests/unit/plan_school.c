@@ -7,7 +7,7 @@
 #include "plan_paths.h"
 
 #include "daemon/program/held_program.h"
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -6,7 +6,7 @@
 
 #include "daemon/control/seqs.h"
 #include "daemon/control/verbs.h"
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

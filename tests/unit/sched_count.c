@@ -13,7 +13,7 @@
  */
 #include "sched_fixture.h"
 
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 #include "proto/clock.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* sched_device_test.c - what the scheduler does with a device: its arenas, its end. */
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 #include "sched_fixture.h"
 #include "daemon/control/arenas.h"
 #include "daemon/control/verbs.h"

@@ -11,7 +11,7 @@
 #include "daemon/sched/verbs/models.h"
 #include "daemon/sched/verbs/sessions.h"
 
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 
 #include <errno.h>
 #include <linux/futex.h>

@@ -3,7 +3,7 @@
 #include "documents.h"
 
 #include "proto/clock.h"
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 
 #include <errno.h>
 #include <setjmp.h>

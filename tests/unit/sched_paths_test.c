@@ -6,7 +6,7 @@
 
 #include "daemon/control/lanes.h"
 #include "daemon/control/verbs.h"
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 #include "daemon/sched/verbs/sessions.h"
 
 #include <errno.h>

@@ -13,7 +13,7 @@
 #include "daemon/sched/verbs/sessions.h"
 
 #include "daemon/sched/core/state.h"
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 #include "kvstore/store.h"
 
 #include <errno.h>

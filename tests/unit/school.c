@@ -5,7 +5,7 @@
 #include "school.h"
 
 #include "daemon/program/held_program.h"
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 
 #include <errno.h>
 #include <setjmp.h>

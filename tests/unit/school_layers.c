@@ -4,7 +4,7 @@
  */
 #include "school_layers.h"
 
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

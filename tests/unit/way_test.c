@@ -6,7 +6,7 @@
  * stay, the calls of one layer's step are written to stdout: "> address" and "<". The layer is none
  * of the first or the last, where a token begins and is published.
  */
-#include "daemon/sched/sched_impl.h"
+#include "daemon/sched/round.h"
 #include "sched_harness.h"
 
 #include <setjmp.h>

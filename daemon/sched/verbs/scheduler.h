@@ -1,4 +1,4 @@
-/* scheduler.h - the scheduler whole, for the verbs and sched.c, which reach every part of it. The
+/* scheduler.h - the scheduler whole, for the verbs and round.c, which reach every part of it. The
  * scheduler's thread alone, but where it says otherwise. */
 #ifndef COPPICED_SCHEDULER_H
 #define COPPICED_SCHEDULER_H
