@@ -46,6 +46,7 @@ extern "C" {
  *
  *      fd = open("model.safetensors", O_RDONLY);
  *      coppice_weights_open(c, &fd, 1, &weights);
+ *      struct coppice_progress progress = {.size = sizeof(progress)};
  *      while (coppice_weights_wait(weights, COPPICE_SECONDS(1), &progress) == -ETIMEDOUT)
  *              say(progress.bytes_done, progress.bytes);
  */
@@ -61,13 +62,14 @@ COPPICE_MUST_CHECK int coppice_weights_open(struct coppice *c, const int *fds, u
 					    struct coppice_weights **ret);
 
 struct coppice_progress {
+	size_t size; /* sizeof(struct coppice_progress), must be set */
 	uint64_t bytes; /* of the files; 0: not known yet */
 	uint64_t bytes_done;
 };
 
 /* Waits until they are there. 0; -ETIMEDOUT: they are on their way still; else why they cannot be
- * had, in a sentence that names file and tensor: -EINVAL, -EDQUOT, -ENOSPC... ret may be NULL.
- * Blocks. */
+ * had, in a sentence that names file and tensor: -EINVAL, -EDQUOT, -ENOSPC... ret, of which size
+ * is set, may be NULL. Blocks. */
 COPPICE_MUST_CHECK int coppice_weights_wait(struct coppice_weights *weights, uint64_t timeout_ns,
 					    struct coppice_progress *ret);
 

@@ -85,7 +85,7 @@ static int hand_over(struct forward_daemon *self, struct fault *fault)
 
 static int await_weights(struct forward_daemon *self, bool progress, struct fault *fault)
 {
-	struct coppice_progress at;
+	struct coppice_progress at = {.size = sizeof(at)};
 	int r;
 	while ((r = coppice_weights_wait(self->weights, DAEMON_SLICE_NS, &at)) == -ETIMEDOUT) {
 		if (daemon_stopped(&self->daemon))

@@ -37,12 +37,14 @@ struct coppice_hf_options {
 	uint32_t max_positions;
 };
 
+/* Made by the library alone. What it has beside info stays as it is. */
 struct coppice_hf_program {
-	/* Owned by it, as all its arrays. dtype is what config.json says of the weights; set
-	 * another if they are to be computed with as that. Tensors are set by coppice_hf_bind. */
-	struct coppice_program_info info;
 	const char *embed, *final_norm, *head; /* names */
 	const char *const *tensors; /* [n_layers][n_slots] names; NULL where info has no tensor */
+	/* Owned by it, as all its arrays. dtype is what config.json says of the weights; set
+	 * another if they are to be computed with as that. Tensors are set by coppice_hf_bind. Last,
+	 * as it may grow: of a copy size is to be set to that of the app's own struct. */
+	struct coppice_program_info info;
 };
 
 /* A tensor's number by its name. 0; -ENOENT: there is none; or another -errno, which ends the

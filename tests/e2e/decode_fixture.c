@@ -109,7 +109,7 @@ static struct coppice_weights *weights_of(struct coppice *c, const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	struct coppice_weights *weights;
-	struct coppice_progress progress;
+	struct coppice_progress progress = {.size = sizeof(progress)};
 
 	assert_true(fd >= 0);
 	must(c, coppice_weights_open(c, &fd, 1, &weights));

@@ -196,6 +196,23 @@ static void weights_are_lent_where_the_daemon_says_so_alone(void **state)
 	decode_client_close(&client);
 }
 
+/* At once, and not when the weights are there. */
+static void progress_without_a_size_is_told(void **state)
+{
+	struct decode_client client;
+	struct coppice_progress progress = {0};
+
+	(void)state;
+	decode_client_open(&client, &service);
+	assert_int_equal(coppice_weights_wait(client.weights, COPPICE_FOREVER, &progress), -EINVAL);
+	expect_words(client.c, -EINVAL, "coppice_weights_wait: the struct's size is 0");
+	progress.size = sizeof(progress);
+	assert_int_equal(coppice_weights_wait(client.weights, COPPICE_FOREVER, &progress), 0);
+	assert_true(progress.bytes > 0 && progress.bytes_done == progress.bytes);
+	assert_int_equal(progress.size, sizeof(progress));
+	decode_client_close(&client);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -204,6 +221,7 @@ int main(void)
 		cmocka_unit_test(a_program_that_is_too_long_is_told),
 		cmocka_unit_test(a_step_on_a_programs_sequence_is_told),
 		cmocka_unit_test(weights_are_lent_where_the_daemon_says_so_alone),
+		cmocka_unit_test(progress_without_a_size_is_told),
 	};
 
 	return cmocka_run_group_tests(tests, decode_setup, decode_teardown);

@@ -8,6 +8,7 @@
 
 #include "client/lib/base/clock.h"
 #include "client/lib/base/pace.h"
+#include "client/lib/base/sized.h"
 #include "client/lib/connection/call.h"
 
 #include <errno.h>
@@ -230,15 +231,17 @@ static int look(struct coppice_weights *weights, struct coppice_progress *ret)
 int coppice_weights_wait(struct coppice_weights *weights, uint64_t timeout_ns,
 			 struct coppice_progress *ret)
 {
+	const struct sized_caller caller = {weights->c->key, "coppice_weights_wait"};
 	struct pace pace = pace_begin(timeout_ns);
 	struct coppice_progress progress = {0};
-	int r;
+	int r, told;
 
-	do
+	do {
 		r = look(weights, &progress);
-	while (r == -EAGAIN && pace_sleep(&pace));
-	if (ret)
-		*ret = progress;
+		told = ret ? sized_fill(caller, ret, &progress, sizeof(progress)) : 0;
+	} while (told == 0 && r == -EAGAIN && pace_sleep(&pace));
+	if (told < 0)
+		return told;
 	if (r == -EAGAIN)
 		return explain(weights->c->key, -ETIMEDOUT,
 			       "coppice_weights_wait: the weights are still being loaded");

@@ -155,7 +155,7 @@ static int look(void *context, uint64_t timeout_ns)
 /* patient: not to be there yet is a failure. */
 static PyObject *look_for(struct weights *self, uint64_t timeout_ns, bool patient)
 {
-	struct look l = {.weights = weights_enter(self)};
+	struct look l = {.weights = weights_enter(self), .progress.size = sizeof(l.progress)};
 	int r;
 
 	if (!l.weights)
