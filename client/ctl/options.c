@@ -132,9 +132,9 @@ static int check_verb(const struct options *options, struct args *args, bool has
 
 /* ---- options -------------------------------------------------------------------------------- */
 
-static int take_duration(struct args *args, uint64_t *ret_ns)
+static int take_duration(struct args *args, uint64_t *ret_ns, uint64_t *ret_unit_ns)
 {
-	if (text_parse_duration(args->value, ret_ns) == 0)
+	if (text_parse_duration(args->value, ret_ns, ret_unit_ns) == 0)
 		return 0;
 	return args_fail(args, "--%s takes a time such as 90s, 10m, 2h or 1d, not \"%.40s\"",
 			 args->name, args->value);
@@ -162,9 +162,9 @@ static int take_option(struct options *options, int key, struct args *args)
 		options->off = true;
 		return 0;
 	case KEY_FOR:
-		return take_duration(args, &options->for_ns);
+		return take_duration(args, &options->for_ns, &options->for_unit_ns);
 	case 'i':
-		return take_duration(args, &options->interval_ns);
+		return take_duration(args, &options->interval_ns, NULL);
 	case 'n':
 		return args_whole(args, 0, UINT64_MAX, &options->n_pages);
 	case 'd':

@@ -38,7 +38,7 @@ struct options {
 	bool json;
 	uint64_t argument; /* node or pin */
 	unsigned given; /* mask of enum options_key */
-	uint64_t for_ns;
+	uint64_t for_ns, for_unit_ns; /* and the unit that it was typed in */
 	const char *model;
 	uint64_t n_pages;
 	bool pinned;

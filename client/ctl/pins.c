@@ -59,6 +59,8 @@ int pins_pin(struct ctl *ctl)
 
 	pin.node = ctl->options.argument;
 	pin.for_ns = ctl->options.for_ns;
+	pin.has_unit_ns = 1;
+	pin.unit_ns = ctl->options.for_unit_ns;
 	request.node_pin = &pin;
 	r = call_ask(&ctl->call, &request, &reply);
 	if (r < 0)

@@ -173,7 +173,7 @@ int text_parse_u64(const char *s, uint64_t *ret)
 	return 0;
 }
 
-int text_parse_duration(const char *s, uint64_t *ret_ns)
+int text_parse_duration(const char *s, uint64_t *ret_ns, uint64_t *ret_unit_ns)
 {
 	static const struct {
 		const char *name;
@@ -197,6 +197,8 @@ int text_parse_duration(const char *s, uint64_t *ret_ns)
 		if (n == 0 || n > UINT64_MAX / units[i].ns)
 			return -EINVAL;
 		*ret_ns = n * units[i].ns;
+		if (ret_unit_ns)
+			*ret_unit_ns = units[i].ns;
 		return 0;
 	}
 	return -EINVAL;

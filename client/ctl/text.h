@@ -45,8 +45,8 @@ char *text_tokens(char *ret, size_t bytes, const struct text_run *run);
 char *text_quoted(char *ret, size_t bytes, const char *s);
 
 /* "90s", "10m", "2h", "1d", "250ms"; a bare number is seconds. 0, or -EINVAL (also for nothing and
- * for too long). */
-MUST_CHECK int text_parse_duration(const char *s, uint64_t *ret_ns);
+ * for too long). ret_unit_ns may be NULL. */
+MUST_CHECK int text_parse_duration(const char *s, uint64_t *ret_ns, uint64_t *ret_unit_ns);
 /* A decimal number. 0 or -EINVAL. */
 MUST_CHECK int text_parse_u64(const char *s, uint64_t *ret);
 

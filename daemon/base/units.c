@@ -43,7 +43,7 @@ char units_of(const char *typed)
 	return shift_of(typed[length]) && !typed[length + 1] ? (char)(typed[length] & ~0x20) : 0;
 }
 
-struct units_text units_time(uint64_t ns)
+struct units_text units_time(uint64_t ns, uint64_t unit_ns)
 {
 	static const struct {
 		uint64_t ns;
@@ -55,11 +55,15 @@ struct units_text units_time(uint64_t ns)
 		     {1000000, "ms"},
 		     {1000, "us"},
 		     {1, "ns"}};
+	const size_t n = sizeof(units) / sizeof(units[0]);
 	struct units_text t;
 	size_t i = 0;
 
-	while (ns % units[i].ns || (ns == 0 && units[i].ns > UINT64_C(1000000000)))
+	while (i < n && (units[i].ns != unit_ns || ns % unit_ns))
 		i++;
+	if (i == n)
+		for (i = 0; ns % units[i].ns || (ns == 0 && units[i].ns > UINT64_C(1000000000));)
+			i++;
 	snprintf(t.text, sizeof(t.text), "%" PRIu64 " %s", ns / units[i].ns, units[i].name);
 	return t;
 }

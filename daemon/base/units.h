@@ -16,7 +16,8 @@ struct units_text {
 struct units_text units_size(uint64_t bytes, char unit);
 /* The unit that a size was typed with, for units_size; 0: it is none. */
 char units_of(const char *typed);
-/* "90 s", "2 h", "1 d": in the largest unit that says it without a fraction. */
-struct units_text units_time(uint64_t ns);
+/* "90 s", "2 h", "1 d": in the unit of so many nanoseconds, where that is one and says it without a
+ * fraction; else and with 0 in the largest unit that does. */
+struct units_text units_time(uint64_t ns, uint64_t unit_ns);
 
 #endif

@@ -17,7 +17,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-static bool pin_check(struct session *s, uint64_t id, uint64_t for_ns)
+/* unit_ns: in which who asks thinks of it; 0: it is not known. */
+static bool pin_check(struct session *s, uint64_t id, uint64_t for_ns, uint64_t unit_ns)
 {
 	uint64_t max_ms = s->home->config->max_pin_ms;
 
@@ -28,8 +29,8 @@ static bool pin_check(struct session *s, uint64_t id, uint64_t for_ns)
 	else
 		reply_error(s, id, -EINVAL, "for_ns",
 			    "A pin holds for at most %s (max_pin_ms), not for %s.",
-			    units_time(max_ms * 1000000u).text,
-			    for_ns == UINT64_MAX ? "ever" : units_time(for_ns).text);
+			    units_time(max_ms * 1000000u, unit_ns).text,
+			    for_ns == UINT64_MAX ? "ever" : units_time(for_ns, unit_ns).text);
 	return false;
 }
 
@@ -60,7 +61,7 @@ static void seq_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__SeqPin *m = message;
 
-	if (pin_check(s, id, m->for_ns))
+	if (pin_check(s, id, m->for_ns, 0))
 		pin_post(s, id, &verb_seq_pin,
 			 (struct pin_call){.what = m->seq, .for_ns = m->for_ns});
 }
@@ -96,7 +97,7 @@ static void node_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__NodePin *m = message;
 
-	if (request_may_rule(s, id, "pin") && pin_check(s, id, m->for_ns))
+	if (request_may_rule(s, id, "pin") && pin_check(s, id, m->for_ns, m->unit_ns))
 		pin_post(s, id, &verb_node_pin,
 			 (struct pin_call){.what = m->node, .for_ns = m->for_ns});
 }

@@ -444,6 +444,26 @@ static void test_too_long_a_pin_is_refused(void **state)
 	assert_error(ASK(*state, 1, "pin", node, "--for", "400d"), -EINVAL);
 }
 
+static void test_a_time_is_told_in_the_unit_that_was_typed(void **state)
+{
+	static const char *const times[][2] = {
+		{"48h", "at most 24 h (max_pin_ms), not for 48 h."},
+		{"2880m", "at most 1440 min (max_pin_ms), not for 2880 min."},
+		{"100000", "at most 86400 s (max_pin_ms), not for 100000 s."},
+		{"2d", "at most 1 d (max_pin_ms), not for 2 d."},
+	};
+	struct ctl_answer a;
+	char node[24];
+
+	snprintf(node, sizeof(node), "%d", (int)find_node(*state, 'I'));
+	for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+		ctl_run_as(getuid(), *state, &a,
+			   (const char *const[]){"pin", node, "--for", times[i][0], NULL});
+		assert_int_equal(a.status, 1);
+		assert_says(a.err, times[i][1]);
+	}
+}
+
 /* Another user than the daemon's; 0: there is none to become. */
 static uid_t somebody_else(void)
 {
@@ -517,6 +537,7 @@ int main(void)
 		WITH_DAEMON(test_unknown_node_and_pin_are_refused),
 		WITH_DAEMON(test_unknown_model_is_refused),
 		WITH_DAEMON(test_too_long_a_pin_is_refused),
+		WITH_DAEMON(test_a_time_is_told_in_the_unit_that_was_typed),
 		WITH_DAEMON(test_other_users_may_not_pin_evict_or_drain),
 		WITH_DAEMON(test_other_users_see_their_own_alone),
 	};
