@@ -20,7 +20,7 @@ void core_fail(struct sched_core *core)
 	requests_ring(&core->requests);
 }
 
-void core_look_at_time(struct sched_core *core)
+void core_read_lanes_clock(struct sched_core *core)
 {
-	core_note_time(core, core_clock(core));
+	lanes_clock_set(&core->lanes_clock, core_clock(core), core->stats.entries);
 }

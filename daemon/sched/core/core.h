@@ -3,7 +3,8 @@
  * sequences. The scheduler's thread alone, but for `failed`.
  *
  * Everything else a part keeps is its own, in a struct beside its functions, with a pointer to
- * this.
+ * this. What is one part's and stands here all the same, last, is asked for where that part's
+ * struct is out of reach: by an entry's end, or a sequence's, which have a core alone.
  */
 #ifndef COPPICED_CORE_H
 #define COPPICED_CORE_H
@@ -12,11 +13,10 @@
 #include "proto/clock.h"
 #include "handles.h"
 #include "lane.h"
+#include "lanes_clock.h"
 #include "requests.h"
 #include "slowness.h"
 #include "status.h"
-
-#define QUICK_MAX 64u /* entries; what these take is nobody's */
 
 struct sched_core {
 	const struct config *config; /* borrowed */
@@ -33,10 +33,6 @@ struct sched_core {
 	uint32_t n_cores;
 	_Atomic bool failed; /* scheduler -> loop: the backend has, for good */
 	bool draining; /* no new sequences */
-	/* Of a round of several users' lanes: when its clock was read last, how many entries had
-	 * been done by then, and whether one since, or to wake a client, may have taken long. */
-	uint64_t lanes_ns, lanes_entries;
-	bool has_taken_time;
 	struct sched_status stats; /* the counters of it */
 	struct handle_table seqs;
 	struct sched_user_list users; /* owned by their sessions */
@@ -47,9 +43,10 @@ struct sched_core {
 	struct slowness batches, passes, attention;
 	struct sched_lane_queue lanes; /* all, oldest first; borrowed from sessions */
 	struct step_queues steps; /* the same lanes, by the state of their steps */
-	int64_t away_alone_ns; /* what the next steps of those who are away may take: away.h */
 	uint64_t n_steps; /* that were checked, ever: seq->last_step */
-	uint64_t summary_bytes; /* of all sequences: seq/summary.h */
+	struct lanes_clock lanes_clock;
+	int64_t away_alone_ns; /* core/away.h: what the next steps of those who are away may take */
+	uint64_t summary_bytes; /* seq/summary.c: of all sequences */
 };
 
 /* The backend can no more: the daemon is to end. */
@@ -60,22 +57,15 @@ static inline uint64_t core_clock(const struct sched_core *core)
 	return core->clock ? core->clock() : clock_now_ns();
 }
 
-static inline void core_note_time(struct sched_core *core, uint64_t now_ns)
-{
-	core->lanes_ns = now_ns;
-	core->lanes_entries = core->stats.entries;
-	core->has_taken_time = false;
-}
-
-/* The same, now. Not inlined, so that who need not saves no registers for it. */
-void core_look_at_time(struct sched_core *core);
+/* Reads the lanes' clock. Not inlined, so that who need not saves no registers for it. */
+void core_read_lanes_clock(struct sched_core *core);
 
 /* Before what may take long: many quick ones before it are nobody's, but nothing else is left
  * out. */
 static inline void core_leave_out_quick(struct sched_core *core)
 {
-	if (!core->has_taken_time && core->stats.entries - core->lanes_entries > QUICK_MAX)
-		core_look_at_time(core);
+	if (lanes_clock_has_quick(&core->lanes_clock, core->stats.entries))
+		core_read_lanes_clock(core);
 }
 
 /* NULL: it has none of that number. */

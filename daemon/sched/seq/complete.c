@@ -25,7 +25,7 @@ static __attribute__((noinline)) void wake_sleepers(struct sched_core *core,
 						    struct abi_lane *shared)
 {
 	core_leave_out_quick(core);
-	core->has_taken_time = true;
+	core->lanes_clock.has_taken_time = true;
 	syscall(SYS_futex, ring_done_futex(shared), FUTEX_WAKE, SLEEPERS_MAX, NULL, NULL, 0);
 }
 
@@ -35,7 +35,7 @@ static __attribute__((noinline)) void ring_descriptor(struct sched_core *core,
 						      const struct sched_lane *lane)
 {
 	core_leave_out_quick(core);
-	core->has_taken_time = true;
+	core->lanes_clock.has_taken_time = true;
 	ssize_t r = send(lane->notify_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 
 	(void)r;

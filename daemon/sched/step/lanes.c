@@ -139,7 +139,7 @@ static struct outcome do_entry(struct sched_core *core, struct sched_lane *lane,
 		return outcome_bad(-EINVAL, ABI_BAD_KIND, 0);
 	if (e->kind == ABI_NOP)
 		return OUTCOME_OK;
-	core->has_taken_time = true;
+	core->lanes_clock.has_taken_time = true;
 	return entry_do(core, lane, e);
 }
 
@@ -147,7 +147,7 @@ static struct outcome do_entry(struct sched_core *core, struct sched_lane *lane,
 static void complete_timed(struct sched_core *core, struct sched_lane *lane,
 			   const struct outcome *outcome)
 {
-	core->has_taken_time = true;
+	core->lanes_clock.has_taken_time = true;
 	complete_entry(core, lane, outcome);
 }
 
@@ -197,10 +197,10 @@ static bool is_long(const struct abi_entry *e)
 
 static void note_time(struct lanes *l, struct sched_user *user)
 {
-	uint64_t since_ns = l->core->lanes_ns;
+	uint64_t since_ns = l->core->lanes_clock.read_ns;
 
-	core_note_time(l->core, core_clock(l->core));
-	user->lanes_ns += l->core->lanes_ns - since_ns;
+	core_read_lanes_clock(l->core);
+	user->lanes_ns += l->core->lanes_clock.read_ns - since_ns;
 	l->some_had_enough |= user->lanes_ns >= USER_NS;
 }
 
@@ -216,7 +216,7 @@ static void note_entries(struct lanes *l, struct sched_user *user, uint32_t n)
 	user->n_entries += n;
 	if (user->n_entries >= USER_ENTRIES)
 		l->some_had_enough = true;
-	if (l->core->has_taken_time)
+	if (l->core->lanes_clock.has_taken_time)
 		note_time(l, user);
 }
 
@@ -295,7 +295,7 @@ static bool serve_in_turns(struct lanes *l)
 	uint32_t first = l->first < l->n ? l->first : 0;
 
 	l->n_rounds++;
-	core_note_time(l->core, l->core->now_ns);
+	lanes_clock_set(&l->core->lanes_clock, l->core->now_ns, l->core->stats.entries);
 	l->first = UINT32_MAX;
 	bool any = serve_from(l, first, l->n);
 
