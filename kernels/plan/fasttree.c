@@ -16,12 +16,6 @@
 enum memory { TAKEN, GROUPS, CHOICE };
 enum phase { WIDE, THIN };
 
-/* Rows that a node computes, and the tokens they meet there: its own and those of ancestors taken
- * over. */
-struct group {
-	uint32_t n_rows, n_tokens;
-};
-
 /* What the greedy walk decides under. */
 struct choice {
 	struct fasttree_tiles tiles;
@@ -55,33 +49,33 @@ double fasttree_cost(const struct plan_config *config, const struct fasttree_til
 }
 
 bool fasttree_together(const struct plan_config *config, const struct fasttree_tiles *tiles,
-		       uint32_t n_rows, uint32_t n_tokens, uint32_t child_rows,
-		       uint32_t child_tokens)
+		       struct fasttree_group parent, struct fasttree_group child)
 {
-	double apart = fasttree_cost(config, tiles, n_rows, n_tokens) +
-		       fasttree_cost(config, tiles, child_rows, child_tokens) +
-		       config->fasttree.gamma * child_rows;
-	double together = fasttree_cost(config, tiles, n_rows - child_rows, n_tokens) +
-			  fasttree_cost(config, tiles, child_rows, n_tokens + child_tokens);
+	uint32_t rows_left = parent.n_rows - child.n_rows;
+	uint32_t both_tokens = parent.n_tokens + child.n_tokens;
+	double apart = fasttree_cost(config, tiles, parent.n_rows, parent.n_tokens) +
+		       fasttree_cost(config, tiles, child.n_rows, child.n_tokens) +
+		       config->fasttree.gamma * child.n_rows;
+	double together = fasttree_cost(config, tiles, rows_left, parent.n_tokens) +
+			  fasttree_cost(config, tiles, child.n_rows, both_tokens);
 
 	return apart > together;
 }
 
 /* Parents come before their children, so a parent's context is settled when its children ask. */
 static void choose_edges(const struct build *build, const struct choice *choice, bool *taken,
-			 struct group *groups)
+			 struct fasttree_group *groups)
 {
 	for (uint32_t i = 0; i < build->tree->n_nodes; i++) {
 		const struct work_node *node = &build->tree->nodes[i];
-		struct group *group = &groups[i], *up;
+		struct fasttree_group *group = &groups[i], *up;
 
-		*group = (struct group){build->order->nodes[i].row_end, node->n_tokens};
+		*group = (struct fasttree_group){build->order->nodes[i].row_end, node->n_tokens};
 		taken[i] = false;
 		if (node->parent == WORK_NONE || !group->n_rows)
 			continue;
 		up = &groups[node->parent];
-		taken[i] = fasttree_together(build->config, &choice->tiles, up->n_rows,
-					     up->n_tokens, group->n_rows, group->n_tokens);
+		taken[i] = fasttree_together(build->config, &choice->tiles, *up, *group);
 		if (taken[i]) {
 			up->n_rows -= group->n_rows;
 			group->n_tokens += up->n_tokens;
@@ -90,7 +84,7 @@ static void choose_edges(const struct build *build, const struct choice *choice,
 }
 
 static void count_items(const struct build *build, const struct choice *choice,
-			const struct group *groups, uint64_t n_items[2])
+			const struct fasttree_group *groups, uint64_t n_items[2])
 {
 	n_items[WIDE] = n_items[THIN] = 0;
 	for (uint32_t i = 0; i < build->tree->n_nodes; i++) {
@@ -144,7 +138,7 @@ int fasttree_choose(struct build *build, const bool **ret)
 	const struct plan_config *config = build->config;
 	uint32_t n_nodes = build->tree->n_nodes;
 	bool *taken = build_room(build, TAKEN, n_nodes, sizeof(*taken));
-	struct group *groups = build_room(build, GROUPS, n_nodes, sizeof(*groups));
+	struct fasttree_group *groups = build_room(build, GROUPS, n_nodes, sizeof(*groups));
 	struct choice *choice = build_room(build, CHOICE, 1, sizeof(*choice));
 	uint64_t n_items[2];
 
@@ -180,7 +174,7 @@ static void plan_context(struct build *build, const bool *taken, uint32_t node, 
 
 /* All of a node's group: rows in tiles, its context [from, to) in chunks. */
 static void plan_group(struct build *build, const bool *taken, uint32_t node, uint32_t from,
-		       const struct group *group)
+		       const struct fasttree_group *group)
 {
 	const struct choice *choice = build->scratch->memory[PLAN_POLICY + CHOICE].data;
 	const struct order_node *at = &build->order->nodes[node];
@@ -205,7 +199,7 @@ static void plan_group(struct build *build, const bool *taken, uint32_t node, ui
 int fasttree_plan(struct build *build)
 {
 	const bool *taken = build->scratch->memory[PLAN_POLICY + TAKEN].data;
-	const struct group *groups = build->scratch->memory[PLAN_POLICY + GROUPS].data;
+	const struct fasttree_group *groups = build->scratch->memory[PLAN_POLICY + GROUPS].data;
 
 	for (uint32_t i = 0; i < build->tree->n_nodes; i++) {
 		const struct work_node *node = &build->tree->nodes[i];

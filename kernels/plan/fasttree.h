@@ -32,6 +32,12 @@ struct fasttree_tiles {
 	uint32_t tokens[2];
 };
 
+/* Rows that a node computes, and the tokens they meet there: its own and those of ancestors taken
+ * over. */
+struct fasttree_group {
+	uint32_t n_rows, n_tokens;
+};
+
 /* Wide tiles of tile_rows / group_heads rows, narrow ones of a quarter of that, and 32 tokens in
  * both. */
 void fasttree_tiles_init(struct fasttree_tiles *tiles, const struct plan_config *config);
@@ -39,11 +45,9 @@ void fasttree_tiles_init(struct fasttree_tiles *tiles, const struct plan_config 
 double fasttree_cost(const struct plan_config *config, const struct fasttree_tiles *tiles,
 		     uint32_t n_rows, uint32_t n_tokens);
 
-/* Whether a child (of its rows and tokens) takes the context over, given what is left of its
- * parent. */
+/* Whether a child takes the context over, given what is left of its parent. */
 bool fasttree_together(const struct plan_config *config, const struct fasttree_tiles *tiles,
-		       uint32_t n_rows, uint32_t n_tokens, uint32_t child_rows,
-		       uint32_t child_tokens);
+		       struct fasttree_group parent, struct fasttree_group child);
 
 /* Decides the edges: after order_count, before build_begin, whose `last` *ret becomes (of the
  * build's memory). */

@@ -98,9 +98,11 @@ static void test_fasttree_cost_is_the_published_one(void **state)
 	assert_float_equal(fasttree_cost(&config, &tiles, 16, 10), 0.33 * 22 * 16, 1e-6);
 	assert_float_equal(fasttree_cost(&config, &tiles, 0, 10), 0, 1e-6);
 	/* apart 9240 + 106.26 + 0.1, together 9900 + 9999 */
-	assert_false(fasttree_together(&config, &tiles, 2, 1000, 1, 10));
+	assert_false(fasttree_together(&config, &tiles, (struct fasttree_group){2, 1000},
+				       (struct fasttree_group){1, 10}));
 	/* apart 380.16 + 116.16 + 1.6, together 147.84 + 95.04 */
-	assert_true(fasttree_together(&config, &tiles, 32, 4, 16, 10));
+	assert_true(fasttree_together(&config, &tiles, (struct fasttree_group){32, 4},
+				      (struct fasttree_group){16, 10}));
 	config.group_heads = 4;
 	fasttree_tiles_init(&tiles, &config);
 	assert_float_equal(fasttree_cost(&config, &tiles, 3, 1000), 4 * 0.66 * 1000, 1e-6);

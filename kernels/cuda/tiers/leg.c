@@ -112,19 +112,6 @@ static int reserve(void **at, uint32_t *room, uint32_t n, size_t bytes)
 	return 0;
 }
 
-static bool q_bring(struct queue *q, uint64_t to, uint64_t row_bytes, uint64_t from,
-		    uint64_t from_stride, uint32_t n_rows)
-{
-	const struct device_bring copy = {.from = from,
-					  .to = to,
-					  .from_stride = from_stride,
-					  .to_stride = row_bytes,
-					  .row_bytes = row_bytes,
-					  .n_rows = n_rows};
-
-	return device_bring(&copy, q->stream) == cudaSuccess;
-}
-
 /* Where a query's Q is, and this leg's part of its O and LSE goes; of its first row. */
 static void query_place(const struct leg *p, const struct room *room, uint32_t row,
 			struct backend_io *ret)
@@ -143,10 +130,16 @@ static void query_place(const struct leg *p, const struct room *room, uint32_t r
 static bool query_bring(struct leg *p, struct queue *q, const struct backend_io *from,
 			const struct backend_io *to, uint32_t row, uint32_t n_rows)
 {
+	const struct device_bring copy = {.from = from->q,
+					  .to = to->q,
+					  .from_stride = from->q_stride,
+					  .to_stride = to->q_stride,
+					  .row_bytes = to->q_stride,
+					  .n_rows = n_rows};
 	bool there = p->there[row];
 
 	p->there[row] = true;
-	return there || q_bring(q, to->q, to->q_stride, from->q, from->q_stride, n_rows);
+	return there || device_bring(&copy, q->stream) == cudaSuccess;
 }
 
 int leg_bring(struct leg *p, struct queue *q, const struct backend_estimate *e, uint64_t *ret_q)
@@ -156,10 +149,17 @@ int leg_bring(struct leg *p, struct queue *q, const struct backend_estimate *e, 
 
 	if (r)
 		return r;
-	*ret_q = (uintptr_t)p->at + room.q;
+	const struct device_bring copy = {.from = e->q,
+					  .to = (uintptr_t)p->at + room.q,
+					  .from_stride = e->q_stride,
+					  .to_stride = room.row,
+					  .row_bytes = room.row,
+					  .n_rows = e->n_q};
+
+	*ret_q = copy.to;
 	p->ahead = e->rows_id;
 	p->ahead_rows = e->n_q;
-	if (q_bring(q, *ret_q, room.row, e->q, e->q_stride, e->n_q))
+	if (device_bring(&copy, q->stream) == cudaSuccess)
 		return 0;
 	q->failed = true;
 	return -EIO;
