@@ -42,8 +42,8 @@ struct coppice_hf_program {
 	const char *embed, *final_norm, *head; /* names */
 	const char *const *tensors; /* [n_layers][n_slots] names; NULL where info has no tensor */
 	/* Owned by it, as all its arrays. dtype is what config.json says of the weights; set
-	 * another if they are to be computed with as that. Tensors are set by coppice_hf_bind. Last,
-	 * as it may grow: of a copy size is to be set to that of the app's own struct. */
+	 * another if they are to be computed with as that. Tensors are set by coppice_hf_bind.
+	 * Last, as it may grow: of a copy size is to be set to that of the app's own struct. */
 	struct coppice_program_info info;
 };
 

@@ -146,15 +146,15 @@ static void run_world(uint32_t n, const struct work_shape *shape, uint32_t node_
 
 static void run_worlds(enum work_split split, const char *name)
 {
-	static const uint32_t dims[] = {64, 128, 256};
+	static const uint32_t dims[] = {64, 96, 128, 192, 256};
 	struct oracle_random random = oracle_seed(name);
 
 	/* where nothing is exchanged NCCL has no part */
 	for (uint32_t n = by_nccl && split != WORK_TOKENS ? n_names : 2; n <= n_names; n++) {
-		for (uint32_t i = 0; i < (by_nccl ? 3 : 6); i++) {
+		for (uint32_t i = 0; i < (by_nccl ? 5 : 10); i++) {
 			struct work_shape shape =
 				shape_make(split == WORK_HEADS ? n : 1 + oracle_below(&random, 3),
-					   1 + oracle_below(&random, 8), dims[i % 3],
+					   1 + oracle_below(&random, 8), dims[i % 5],
 					   i % 2 ? WORK_BF16 : WORK_FP16);
 
 			shape.split = split;

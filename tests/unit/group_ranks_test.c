@@ -37,7 +37,7 @@
 #define GPU_SHORT_MS 1500u
 #define DEATH_MS 35000u /* NCCL is given 20 s, and devices are opened before */
 #define WORLDS 6u
-#define GPU_WORLDS 4u /* each makes its connections anew, which takes a second */
+#define GPU_WORLDS 5u /* each makes its connections anew, which takes a second */
 #define LSE_BOUND 1e-4
 
 static struct {
@@ -150,8 +150,8 @@ static double bound_of(enum work_dtype dtype)
 static struct work_shape draw_shape(const struct life *l, uint32_t i, struct oracle_random *random)
 {
 	static const enum work_dtype dtypes[] = {WORK_FP16, WORK_BF16, WORK_FP32};
-	static const uint32_t dims[] = {64, 128, 256};
-	uint32_t n_kv_heads = 1 + oracle_below(random, 3), dim = dims[i % 3];
+	static const uint32_t dims[] = {64, 96, 128, 192, 256};
+	uint32_t n_kv_heads = 1 + oracle_below(random, 3), dim = dims[i % 5];
 
 	return (struct work_shape){.n_layers = 2,
 				   .n_q_heads = n_kv_heads * (1 + oracle_below(random, 4)),
