@@ -4,6 +4,7 @@
  */
 #include "fake_layers.h"
 
+#include "kernels/arith.h"
 #include "kernels/cuda/batch/batch_layers.h"
 #include "kernels/cuda/program/scratch.h"
 
@@ -41,10 +42,19 @@ static struct device_place place_of(const struct work_shape *shape, uint32_t row
 				     .row = in_page % KV_BLOCK_TOKENS};
 }
 
+static uint32_t n_rows(const struct work_tree *tree)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < tree->n_queries; i++)
+		n += tree->queries[i].n_rows;
+	return n;
+}
+
 int batch_layers_begin(struct batch *b, const struct backend_job *job, size_t host_bytes,
 		       struct batch_layers *ret)
 {
-	uint32_t n_pages = PROGRAM_MAX_ROWS / job->shape->page_tokens;
+	uint32_t n_pages = ceil_div(n_rows(job->tree), job->shape->page_tokens);
 
 	assert_true(host_bytes <= sizeof(fake.told) && job->layer == 0);
 	fake.kv = malloc(n_pages * page_bytes(job->shape));
@@ -62,11 +72,8 @@ char *batch_layers_pool(const struct batch_layers *layers, uint32_t layer)
 
 void batch_layers_places(const struct batch_layers *layers, struct device_place *to)
 {
-	const struct work_tree *tree = layers->job->tree;
-	uint32_t n = 0;
+	uint32_t n = n_rows(layers->job->tree);
 
-	for (uint32_t i = 0; i < tree->n_queries; i++)
-		n += tree->queries[i].n_rows;
 	for (uint32_t row = 0; row < n; row++)
 		to[row] = place_of(layers->job->shape, row);
 }
@@ -99,7 +106,7 @@ int batch_layers_attend(struct batch_layers *layers, uint32_t layer)
 	const struct work_tree *tree = layers->job->tree;
 	uint64_t bytes = kv_token_bytes(shape) / 2 * shape->n_kv_heads, id;
 	struct backend_io *io = calloc(tree->n_queries, sizeof(*io));
-	char *k = malloc(2 * PROGRAM_MAX_ROWS * bytes), *v = k + PROGRAM_MAX_ROWS * bytes;
+	char *k = malloc(2 * n_rows(tree) * bytes), *v = k + n_rows(tree) * bytes;
 	struct backend_job job = *layers->job;
 	const struct backend_batch batch = {.jobs = &job, .n_jobs = 1};
 	int r;

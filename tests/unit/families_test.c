@@ -17,6 +17,7 @@
  */
 #include "client/model/coppice_hf.h"
 #include "family_fixture.h"
+#include "kernels/arith.h"
 #include "oracle.h"
 #include "program_gpu.h"
 #include "program_machine.h"
@@ -75,21 +76,32 @@ static struct coppice_hf_program *read_program(const struct family_model *model)
 	return hf;
 }
 
-static void put_tensor(struct program_model *m, const struct family_model *model, uint32_t index,
-		       enum work_dtype dtype)
+static size_t elements(const struct family_tensor *t)
 {
-	const struct family_tensor *from = &model->tensors[index];
-	struct program_tensor *to = &m->tensors[index];
-	const size_t n = (size_t)(from->n_out ? from->n_out : 1) * from->n_in;
-	const size_t bytes = n * work_dtype_bytes(dtype);
-	float *values = malloc(n * sizeof(float));
-	*to = (struct program_tensor){from->name, dtype, from->n_out, from->n_in,
-				      m->p.weights_bytes};
-	m->p.weights_bytes += (bytes + PROGRAM_ALIGN - 1) / PROGRAM_ALIGN * PROGRAM_ALIGN;
-	m->weights = realloc(m->weights, m->p.weights_bytes);
+	return (size_t)(t->n_out ? t->n_out : 1) * t->n_in;
+}
+
+static void put_tensors(struct program_model *m, const struct family_model *model,
+			enum work_dtype dtype)
+{
+	float *values;
+	size_t most = 0;
+	for (uint32_t i = 0; i < model->n_tensors; i++) {
+		const struct family_tensor *from = &model->tensors[i];
+		const size_t bytes = elements(from) * work_dtype_bytes(dtype);
+		m->tensors[i] = (struct program_tensor){from->name, dtype, from->n_out, from->n_in,
+							m->p.weights_bytes};
+		m->p.weights_bytes += align_to(bytes, PROGRAM_ALIGN);
+		most = elements(from) > most ? elements(from) : most;
+	}
+	m->weights = calloc(1, m->p.weights_bytes);
+	values = malloc(most * sizeof(*values));
 	assert_true(values && m->weights);
-	family_weight(model, from, values);
-	oracle_encode(dtype, m->weights + to->offset, values, n);
+	for (uint32_t i = 0; i < model->n_tensors; i++) {
+		family_weight(model, &model->tensors[i], values);
+		oracle_encode(dtype, m->weights + m->tensors[i].offset, values,
+			      elements(&model->tensors[i]));
+	}
 	free(values);
 }
 
@@ -142,8 +154,7 @@ static struct program_model *make_model(const struct family_model *model,
 		.n_slots = info->n_slots,
 		.n_tensors = model->n_tensors,
 	};
-	for (uint32_t i = 0; i < model->n_tensors; i++)
-		put_tensor(m, model, i, dtype);
+	put_tensors(m, model, dtype);
 	return m;
 }
 

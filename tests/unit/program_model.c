@@ -7,6 +7,8 @@
  */
 #include "program_model.h"
 
+#include "kernels/arith.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,17 +71,28 @@ struct model_want model_want_random(struct oracle_random *random)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static void encode(struct builder *b, struct program_tensor *t, float *values, size_t n)
+static size_t elements(const struct program_tensor *t)
 {
-	struct program *p = &b->m->p;
-	size_t bytes = n * work_dtype_bytes(t->dtype);
+	return (size_t)(t->n_out ? t->n_out : 1) * t->n_in;
+}
 
+static void give_place(struct program *p, struct program_tensor *t)
+{
 	t->offset = p->weights_bytes;
-	p->weights_bytes += (bytes + PROGRAM_ALIGN - 1) / PROGRAM_ALIGN * PROGRAM_ALIGN;
-	b->m->weights = realloc(b->m->weights, p->weights_bytes);
-	assert_non_null(b->m->weights);
-	oracle_encode(t->dtype, b->m->weights + t->offset, values, n);
-	oracle_decode(t->dtype, values, b->m->weights + t->offset, n);
+	p->weights_bytes += align_to(elements(t) * work_dtype_bytes(t->dtype), PROGRAM_ALIGN);
+}
+
+/* All at once, as what is longer is copied. Values are what their types make of them. */
+static void encode(struct program_model *m)
+{
+	m->weights = calloc(1, m->p.weights_bytes);
+	assert_non_null(m->weights);
+	for (uint32_t i = 0; i < m->p.n_tensors; i++) {
+		const struct program_tensor *t = &m->tensors[i];
+
+		oracle_encode(t->dtype, m->weights + t->offset, m->values[i], elements(t));
+		oracle_decode(t->dtype, m->values[i], m->weights + t->offset, elements(t));
+	}
 }
 
 /* n_out 0: a vector. Values are mean + normal * spread. */
@@ -88,7 +101,6 @@ static uint32_t add_tensor(struct builder *b, const char *name, uint32_t n_out, 
 {
 	uint32_t index = b->m->p.n_tensors++;
 	struct program_tensor *t = &b->m->tensors[index];
-	size_t n = (size_t)(n_out ? n_out : 1) * n_in;
 	float spread = n_out ? 1 / sqrtf((float)n_in) : 0.2f;
 
 	assert_true(index < MODEL_TENSORS);
@@ -97,11 +109,11 @@ static uint32_t add_tensor(struct builder *b, const char *name, uint32_t n_out, 
 	t->dtype = b->want->mixed || (b->want->mixed_vectors && n_out == 0)
 			   ? oracle_below(b->random, 3)
 			   : b->want->weights;
-	b->m->values[index] = malloc(n * sizeof(float));
+	b->m->values[index] = malloc(elements(t) * sizeof(float));
 	assert_non_null(b->m->values[index]);
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < elements(t); i++)
 		b->m->values[index][i] = mean + oracle_normal(b->random) * spread;
-	encode(b, t, b->m->values[index], n);
+	give_place(&b->m->p, t);
 	return index;
 }
 
@@ -314,6 +326,7 @@ struct program_model *model_new(const struct model_want *want, struct oracle_ran
 	m->p.final_norm = add_tensor(&b, "final_norm", 0, want->hidden, 1);
 	for (; b.layer < want->n_layers; b.layer++)
 		add_layer(&b);
+	encode(m);
 	add_kind(&b, 0);
 	add_kind(&b, want->unturned ? PROGRAM_UNTURNED : 0);
 	for (uint32_t i = 0; i < PROGRAM_LAYERS_MAX; i++)
