@@ -27,6 +27,9 @@
 #define WINDOW_NS UINT64_C(60000000)
 #define WINDOWS (TIMES_ARE_TOLD ? 7u : 3u)
 #define STEPS_AN_ANSWER 8
+/* Behind each answer, where times are not asked for: what holds him up does so for 50 ms and more,
+ * and without a rest his steps are most of what the tests of attacks take. */
+#define REST_US 1000
 /* The watchdog is fed by who answers control, and if the scheduler has moved: where either is as
  * late as an answer may be, 200 ms, it has heard nothing for as long and the 100 ms between two
  * times. That is its own time, after which a service manager would end the daemon. With a load
@@ -70,6 +73,8 @@ static struct figures window(struct honest *honest, struct client *c)
 		if (times)
 			watch_add(times, WATCH_CONTROL, took);
 		f.control_ns = took > f.control_ns ? took : f.control_ns;
+		if (!times)
+			usleep(REST_US);
 	} while (clock_now_ns() < end);
 	f.step_ns = honest->longest_ns;
 	return f;
