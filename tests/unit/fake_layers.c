@@ -4,7 +4,7 @@
  */
 #include "fake_layers.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "kernels/cuda/batch/batch_layers.h"
 #include "kernels/cuda/program/scratch.h"
 

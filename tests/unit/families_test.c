@@ -17,7 +17,7 @@
  */
 #include "client/model/coppice_hf.h"
 #include "family_fixture.h"
-#include "kernels/arith.h"
+#include "proto/arith.h"
 #include "oracle.h"
 #include "program_gpu.h"
 #include "program_machine.h"

@@ -7,7 +7,7 @@
  */
 #include "program_model.h"
 
-#include "kernels/arith.h"
+#include "proto/arith.h"
 
 #include <math.h>
 #include <setjmp.h>

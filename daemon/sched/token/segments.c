@@ -2,8 +2,9 @@
  * segments.c - how long a segment of a pass may be, what the backend is told of it, and whose time
  * it is.
  *
- * A pass that nobody waits behind is one segment, but where that would take long. Each is told all of the pass's rows: it goes on
- * where the last one ended, or begins anew where the backend no longer has what that left.
+ * A pass that nobody waits behind is one segment, but where that would take long. Each is told all
+ * of the pass's rows: it goes on where the last one ended, or begins anew where the backend no
+ * longer has what that left.
  */
 #include "segments.h"
 
