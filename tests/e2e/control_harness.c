@@ -119,7 +119,7 @@ static const char *group_of(const struct harness *h)
 /* A pool so small that everything moves all the time, for tests that know nothing of it
  * (COPPICE_TEST_TIERS). */
 #define TINY_TIERS \
-	"--pool=12M", "--extent=2M", "--stage=4M", "--host-tier=128M", "--file-tier-bytes=128M"
+	"--pool=12M", "--extent=2M", "--stage=4M", "--host-tier=32M", "--file-tier-bytes=128M"
 #define N_TINY_TIERS 5
 
 bool become_user(uid_t uid)
