@@ -31,6 +31,8 @@ if(TARGET coppice_daemon)
 	target_link_options(loop_uring_test PRIVATE -Wl,--wrap=io_uring_submit_and_wait)
 	coppice_test(NAME errands_test SOURCES unit/errands_test.c
 		LIBS unit_fixtures coppice_daemon LABELS unit)
+	coppice_test(NAME held_program_test SOURCES unit/held_program_test.c
+		LIBS unit_fixtures coppice_daemon LABELS unit)
 	coppice_test(NAME lent_test SOURCES unit/lent_test.c
 		LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME aside_test SOURCES unit/aside_test.c
