@@ -47,7 +47,7 @@ struct attack_fixture {
 	struct other others[ATTACKERS_MAX]; /* n_others of them live */
 	unsigned n_others;
 	struct before before;
-	char tier[96]; /* the flag */
+	char tier[96], budget[40]; /* the flags */
 };
 
 /* The group's: children know it. times: the same where somebody asks for them, else NULL. */
@@ -337,6 +337,17 @@ static void tier_flag(const struct harness *h, char *ret, size_t bytes)
 	snprintf(ret, bytes, "--file-tier=%s/tier", h->folder);
 }
 
+/* NULL: as it is without one. */
+static const char *budget_flag(char *ret, size_t bytes)
+{
+	const char *ms = getenv("ATTACK_BUDGET_MS");
+
+	if (!ms)
+		return NULL;
+	snprintf(ret, bytes, "--batch-budget-ms=%s", ms);
+	return ret;
+}
+
 static void tier_remove(const struct harness *h)
 {
 	char path[80];
@@ -375,10 +386,11 @@ int attack_setup_with(void **state, const char *const *flags, unsigned n)
 
 	assert_non_null(a);
 	a->h = harness_new("epoll");
-	assert_true(n <= HARNESS_FLAGS);
+	assert_true(n < HARNESS_FLAGS);
 	tier_flag(a->h, a->tier, sizeof(a->tier));
 	for (unsigned i = 0; i < n; i++)
 		a->h->flags[i] = strcmp(flags[i], "TIER") ? flags[i] : a->tier;
+	a->h->flags[n] = budget_flag(a->budget, sizeof(a->budget));
 	listen_to(a->h);
 	place(WATCH_DAEMON);
 	harness_start(a->h);

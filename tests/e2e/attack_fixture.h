@@ -46,7 +46,8 @@ struct attack {
  * watchdog is fed, and the daemon's memory is within its keys; when it has been killed, all is as
  * before, and when the group's victims have gone, as it was before them. Under sanitizers no
  * neighbour is measured and memory is not asserted: a step, an answer and root's joining take 2 s
- * each at most. With ATTACK_SECONDS times are printed and not asserted (attack_watch.h). */
+ * each at most. With ATTACK_SECONDS times are printed and not asserted (attack_watch.h). With
+ * ATTACK_BUDGET_MS it is the daemon's batch_budget_ms. */
 #define assert_withstood(state, honest, hostile) \
 	attack_withstand(state, &(const struct attack){.life = (honest), .name = #honest}, \
 			 &(const struct attack){.life = (hostile)}, __func__)

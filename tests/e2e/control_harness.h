@@ -20,7 +20,7 @@
 #include <sys/types.h>
 #include <cmocka.h>
 
-#define HARNESS_FLAGS 8
+#define HARNESS_FLAGS 9
 
 struct harness {
 	char folder[64];
