@@ -1,8 +1,8 @@
 /*
  * attack_fixture.c - see attack_fixture.h.
  *
- * Neighbours, as many as are the attack's match, are measured where what the honest client waits
- * for says too little alone; where it says too much, neighbours and attack are measured once more,
+ * Neighbours, as many as are the attack's match, are measured where what victims wait for is more
+ * than a bound; where it is too much beside theirs, attack and neighbours are measured once more,
  * until more were near each other than not. Sanitizers stretch each user's work by another factor:
  * there the figures alone are held against wide bounds.
  */
@@ -24,12 +24,18 @@
 #define ATTACKER 65533 /* and those below */
 #define ATTACKERS_MAX 4u
 #define ON_TRIES 6000 /* of 5 ms */
-#define JOIN_TRIES 8
 #define TRIES 12 /* a machine that is busy with others is so for a while */
+#define MEASURED_NS (TIMES_ARE_TOLD ? UINT64_C(420000000) : UINT64_C(150000000))
 #define NEIGHBOURS_MAX 4u
 #define PATH_TOKENS 8192u
 #define PATH_TOKEN_BYTES UINT64_C(2048)
 #define JOIN_PAUSE_MS 20
+#define STEP_MS (TIMES_ARE_TOLD ? 50.0 : 2000.0)
+#define CONTROL_MS (TIMES_ARE_TOLD ? 200.0 : 2000.0)
+/* The watchdog is fed by who answers control, and if the scheduler has moved: where either is as
+ * late as an answer may be, 200 ms, it has heard nothing for as long and the 100 ms between two
+ * times. That is its own time, after which a service manager would end the daemon. */
+#define SILENCE_MS (WATCHDOG_US / 3e3 + CONTROL_MS)
 #define STRING_OF(number) #number
 #define AS_STRING(number) STRING_OF(number)
 
@@ -50,8 +56,9 @@ struct attack_fixture {
 	char tier[96], budget[40]; /* the flags */
 };
 
-/* The group's: children know it. times: the same where somebody asks for them, else NULL. */
-static struct watch *watch, *times;
+/* The group's: children know it. */
+static struct watch *watch;
+static bool table_is_asked;
 
 int attack_neighbour(const struct harness *h, int said)
 {
@@ -65,24 +72,20 @@ int attack_neighbour(const struct harness *h, int said)
 }
 
 /* Root joins, asks and leaves, as coppicectl does. */
-static uint64_t join_once_ns(const struct harness *h)
+static void join_once(const struct harness *h)
 {
-	uint64_t start = clock_now_ns();
+	struct watch_since since = watch_now(watch);
 	struct client c = client_open(h);
 
-	(void)victims_control_ns(&c);
+	victims_ask(&c);
 	client_close(&c);
-	return clock_now_ns() - start;
+	watch_add(watch, WATCH_JOINS, since);
 }
 
-/* One of some times soon. */
-static uint64_t join_ns(const struct harness *h)
+static void place(enum watch_place where)
 {
-	uint64_t took = UINT64_MAX;
-
-	for (int i = 0; i < JOIN_TRIES && took > CONTROL_NS; i++)
-		took = join_once_ns(h);
-	return took;
+	if (table_is_asked)
+		watch_place(where);
 }
 
 static bool is_on(struct attack_fixture *a, const struct attack *attack)
@@ -158,31 +161,62 @@ static void others_end(struct attack_fixture *a, const struct attack *attack)
 		assert_true(bytes < a->before.n_bytes + bytes_allowed(attack));
 }
 
-static struct figures measure_once(struct attack_fixture *a, const struct attack *attack)
-{
-	struct figures f;
+/* ---- what is measured ---- */
 
-	others_start(a, attack);
-	victims_write(&a->victims);
-	f = victims_measure(&a->victims);
-	f.join_ns = join_ns(a->h);
-	victims_have_written(&a->victims);
-	others_end(a, attack);
-	return f;
+static void watch_for_a_while(struct attack_fixture *a, struct watched *f)
+{
+	double seconds = watch_seconds();
+	uint64_t ns = table_is_asked ? (uint64_t)(seconds * 1e9) : MEASURED_NS;
+	struct watch_since begin = watch_now(watch);
+
+	place(WATCH_VICTIMS);
+	watch_begin(watch);
+	for (unsigned i = 0; i < WATCH_OFTEN || watch_went_by_ns(watch, &begin) < ns; i++) {
+		join_once(a->h);
+		f->most_mib = fmax(f->most_mib, before_mib_beyond(&a->before));
+		sleep_ms(JOIN_PAUSE_MS);
+	}
+	watch_end(watch, f);
+	place(WATCH_OTHERS);
 }
 
-/* Until a round leaves what it has found. */
-static struct figures measure_beside(struct attack_fixture *a, const struct attack *attack)
+/* True: it has left what it found. */
+static bool watch_once(struct attack_fixture *a, const struct attack *attack, struct watched *ret)
 {
-	struct figures f;
+	uint64_t end;
+	bool again;
 
+	*ret = (struct watched){0};
 	watch_listen(watch);
-	f = measure_once(a, attack);
-	for (int i = 1; !before_is_again(&a->before); i++) {
+	others_start(a, attack);
+	victims_write(&a->victims);
+	watch_for_a_while(a, ret);
+	victims_have_written(&a->victims);
+	others_end(a, attack);
+	end = clock_now_ns();
+	ret->left_mib = before_mib_beyond(&a->before);
+	again = before_is_again(&a->before);
+	ret->settled_ms = (double)(clock_now_ns() - end) / 1e6;
+	ret->silence_ms = fmax(ret->silence_ms, watch_silence_ms(watch));
+	if (again)
+		ret->left_mib = before_mib_beyond(&a->before);
+	return again;
+}
+
+/* Until a round leaves what it has found. Lines of the others: what first uses cost. */
+static struct watched watch_beside(struct attack_fixture *a, const struct attack *attack,
+				   const char *name)
+{
+	struct watched f;
+
+	for (int i = 1; !watch_once(a, attack, &f); i++) {
+		char first[80];
+
+		snprintf(first, sizeof(first), "%s, round %d", name, i);
+		if (table_is_asked)
+			watch_print(first, &f, NULL);
 		assert_true(i < ATTACK_ROUNDS);
-		f = measure_once(a, attack);
 	}
-	f.silence_ns = watch_silence_ns(watch);
 	return f;
 }
 
@@ -207,83 +241,53 @@ static struct attack match_of(const struct attack *neighbour, const struct attac
 	return match;
 }
 
+/* Is it no more than a bound beyond what is waited for beside another? */
+static bool is_near(const struct watched *f, const struct watched *beside)
+{
+	bool near = f->silence_ms <= beside->silence_ms + SILENCE_MS;
+
+	for (int i = 0; i < WATCH_KINDS; i++) {
+		const struct watch_times *t = &f->times[i], *other = &beside->times[i];
+		double ms = i == WATCH_STEPS || i == WATCH_TOKENS ? STEP_MS : CONTROL_MS;
+
+		near = near && t->held_ms <= other->held_ms + ms &&
+		       t->often_ms <= other->often_ms + ms;
+	}
+	return near;
+}
+
+static void say(const struct watched *f, const struct watched *beside)
+{
+	static const char *const names[] = {"steps", "tokens", "answers", "root joins"};
+
+	for (int i = 0; i < WATCH_KINDS; i++)
+		print_message("%s %.1f, %.1f ms, beside a neighbour %.1f, %.1f; ", names[i],
+			      f->times[i].held_ms, f->times[i].often_ms, beside->times[i].held_ms,
+			      beside->times[i].often_ms);
+	print_message("the watchdog waits %.0f ms, %.0f\n", f->silence_ms, beside->silence_ms);
+}
+
 static void withstand(struct attack_fixture *a, const struct attack *neighbour,
-		      const struct attack *attack)
+		      const struct attack *attack, const char *name)
 {
 	struct attack match = match_of(neighbour, attack);
-	struct figures beside = {0}, f = measure_beside(a, attack);
+	struct watched beside = {0}, f = watch_beside(a, attack, name);
 	/* What is near a neighbour of no time at all is near any. */
-	int more_near = figures_are_near(f, beside);
+	int more_near = is_near(&f, &beside);
 
 	for (int i = 1; TIMES_ARE_TOLD && i < TRIES && more_near <= 0; i++) {
-		beside = measure_beside(a, &match);
-		f = measure_beside(a, attack);
-		more_near += figures_are_near(f, beside) ? 1 : -1;
+		if (i > 1)
+			f = watch_beside(a, attack, name);
+		beside = watch_beside(a, &match, neighbour->name);
+		more_near += is_near(&f, &beside) ? 1 : -1;
+		say(&f, &beside);
 	}
-	print_message(
-		"steps %.1f ms, beside a neighbour %.1f; answers %.1f ms, %.1f; root joins in "
-		"%.1f ms, %.1f; the watchdog waits %.0f ms, %.0f\n",
-		(double)f.step_ns / 1e6, (double)beside.step_ns / 1e6, (double)f.control_ns / 1e6,
-		(double)beside.control_ns / 1e6, (double)f.join_ns / 1e6,
-		(double)beside.join_ns / 1e6, (double)f.silence_ns / 1e6,
-		(double)beside.silence_ns / 1e6);
+	if (beside.times[WATCH_STEPS].n == 0)
+		say(&f, &beside);
 	assert_true(more_near > 0);
-	assert_true(f.join_ns <= CONTROL_NS);
 }
 
 /* ---- the table ---- */
-
-static void watch_for_a_while(struct attack_fixture *a, struct watched *f)
-{
-	uint64_t end = clock_now_ns() + (uint64_t)(watch_seconds() * 1e9);
-
-	watch_place(WATCH_VICTIMS);
-	watch_begin(times);
-	do {
-		watch_add(times, WATCH_JOINS, join_once_ns(a->h));
-		f->most_mib = fmax(f->most_mib, before_mib_beyond(&a->before));
-		sleep_ms(JOIN_PAUSE_MS);
-	} while (clock_now_ns() < end);
-	watch_end(times, f);
-	watch_place(WATCH_OTHERS);
-}
-
-/* True: it has left what it found. */
-static bool watch_once(struct attack_fixture *a, const struct attack *attack, struct watched *ret)
-{
-	uint64_t end;
-	bool again;
-
-	*ret = (struct watched){0};
-	others_start(a, attack);
-	victims_write(&a->victims);
-	watch_for_a_while(a, ret);
-	victims_have_written(&a->victims);
-	others_end(a, attack);
-	end = clock_now_ns();
-	ret->left_mib = before_mib_beyond(&a->before);
-	again = before_is_again(&a->before);
-	ret->settled_ms = (double)(clock_now_ns() - end) / 1e6;
-	if (again)
-		ret->left_mib = before_mib_beyond(&a->before);
-	return again;
-}
-
-/* Lines of rounds that have left more: what first uses cost. */
-static struct watched watch_beside(struct attack_fixture *a, const struct attack *attack,
-				   const char *name)
-{
-	struct watched f;
-
-	for (int i = 1; !watch_once(a, attack, &f); i++) {
-		char first[80];
-
-		snprintf(first, sizeof(first), "%s, round %d", name, i);
-		watch_print(first, &f, NULL);
-		assert_true(i < ATTACK_ROUNDS);
-	}
-	return f;
-}
 
 /* The first that is free, or has been measured. */
 static struct neighbour *neighbour_of(struct attack_fixture *a, const struct attack *who)
@@ -324,10 +328,10 @@ static void watch_attack(struct attack_fixture *a, const struct attack *neighbou
 void attack_withstand(void **state, const struct attack *neighbour, const struct attack *attack,
 		      const char *name)
 {
-	if (times)
+	if (table_is_asked)
 		watch_attack(*state, neighbour, attack, name);
 	else
-		withstand(*state, neighbour, attack);
+		withstand(*state, neighbour, attack, name);
 }
 
 /* ---- the group ---- */
@@ -362,20 +366,15 @@ static void watch_alone(struct attack_fixture *a)
 	struct watched f = {0};
 
 	watch_print_head();
+	watch_listen(watch);
 	watch_for_a_while(a, &f);
 	watch_print("nobody", &f, NULL);
-}
-
-static void place(enum watch_place where)
-{
-	if (times)
-		watch_place(where);
 }
 
 static void listen_to(struct harness *h)
 {
 	watch = watch_new();
-	times = watch_seconds() > 0 ? watch : NULL;
+	table_is_asked = watch_seconds() > 0;
 	h->watchdog_us = AS_STRING(WATCHDOG_US);
 	h->notify_path = watch_notify_path(watch);
 }
@@ -394,15 +393,16 @@ int attack_setup_with(void **state, const char *const *flags, unsigned n)
 	listen_to(a->h);
 	place(WATCH_DAEMON);
 	harness_start(a->h);
+	watch_daemon(watch, a->h->pid);
 	place(WATCH_VICTIMS);
 	a->watch = client_open(a->h);
 	a->before = (struct before){.h = a->h, .root = &a->watch};
 	before_anybody(&a->before);
-	victims_start(&a->victims, a->h, times);
+	victims_start(&a->victims, a->h, watch);
 	place(WATCH_OTHERS);
 	a->before.n_tokens = a->victims.has_tokens ? 1 : 0;
 	before_take(&a->before);
-	if (times)
+	if (table_is_asked)
 		watch_alone(a);
 	*state = a;
 	return 0;

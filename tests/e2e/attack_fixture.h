@@ -41,13 +41,15 @@ struct attack {
 	void (*beside)(const struct harness *h, struct client *root);
 };
 
-/* While an attacker lives so, the honest client has right answers, in about the time as beside that
- * neighbour, an agent writes what it writes alone, root joins and is answered in 0.2 s, the
- * watchdog is fed, and the daemon's memory is within its keys; when it has been killed, all is as
+/* While an attacker lives so, the victims have right answers. No step and no token is held up for
+ * more than 50 ms beyond the longest beside that neighbour, no answer and no joining of root's for
+ * more than 200: so long a thread of the daemon computes meanwhile. By the clock the fourth longest
+ * of each is held against the neighbour's. An agent writes what it writes alone, the watchdog is
+ * fed, and the daemon's memory is within its keys; when the attacker has been killed, all is as
  * before, and when the group's victims have gone, as it was before them. Under sanitizers no
- * neighbour is measured and memory is not asserted: a step, an answer and root's joining take 2 s
- * each at most. With ATTACK_SECONDS times are printed and not asserted (attack_watch.h). With
- * ATTACK_BUDGET_MS it is the daemon's batch_budget_ms. */
+ * neighbour is measured and memory is not asserted: nothing takes more than 2 s. With
+ * ATTACK_SECONDS times are printed and not asserted (attack_watch.h), with ATTACK_BUDGET_MS it is
+ * the daemon's batch_budget_ms. */
 #define assert_withstood(state, honest, hostile) \
 	attack_withstand(state, &(const struct attack){.life = (honest), .name = #honest}, \
 			 &(const struct attack){.life = (hostile)}, __func__)

@@ -1,12 +1,11 @@
 /*
  * attack_tokens.c - see attack_tokens.h. The model is that of tests/model. Each token is waited
- * for; where no times are asked for the next one is soon enough a while later.
+ * for; where no table is asked for the next one is soon enough a while later.
  */
 #include "attack_tokens.h"
 
 #include "attack_fixture.h"
 #include "decode_fixture.h"
-#include "proto/clock.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +13,7 @@
 
 #define PROMPT 80u
 #define TOKENS 40u
-#define PAUSE_US 50000
+#define PAUSE_US 20000
 
 struct decode_service service; /* the fixture's: the daemon is the harness's */
 
@@ -35,12 +34,11 @@ static void write_text(struct decode_client *client, struct watch *w, bool first
 	struct coppice_seq *seq = decode_anew(client, service.ids, PROMPT);
 
 	for (uint32_t i = 0; i < TOKENS; i++) {
-		uint64_t start = clock_now_ns();
+		struct watch_since start = watch_now(w);
 
 		compute_token(client, seq, i, first);
-		if (w)
-			watch_add(w, WATCH_TOKENS, clock_now_ns() - start);
-		else
+		watch_add(w, WATCH_TOKENS, start);
+		if (watch_seconds() == 0)
 			usleep(PAUSE_US);
 	}
 	coppice_seq_close(seq);

@@ -1,9 +1,5 @@
 /*
  * attack_victims.c - see attack_victims.h.
- *
- * The honest client works in windows and tells the longest step and the longest answer of each. Of
- * some windows the middle one counts: a machine that is busy with other things disturbs one or the
- * other, an attack that holds up others all of them.
  */
 #include "attack_victims.h"
 
@@ -12,9 +8,7 @@
 #include "attack_tokens.h"
 #include "element.h"
 #include "honest.h"
-#include "proto/clock.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,60 +18,32 @@
 #define TOKENS_USER 65520
 #define AGENT_USER 65519
 #define AGENT_BYTES 20 /* of text, at least */
-#define WINDOW_NS UINT64_C(60000000)
-#define WINDOWS (TIMES_ARE_TOLD ? 7u : 3u)
 #define STEPS_AN_ANSWER 8
-/* Behind each answer, where times are not asked for: what holds him up does so for 50 ms and more,
- * and without a rest his steps are most of what the tests of attacks take. */
-#define REST_US 1000
-/* The watchdog is fed by who answers control, and if the scheduler has moved: where either is as
- * late as an answer may be, 200 ms, it has heard nothing for as long and the 100 ms between two
- * times. That is its own time, after which a service manager would end the daemon. With a load
- * of 9 on two cores 100 to 172 ms were seen, and once 295: then neighbours are measured. */
-#define SILENCE_NS (WATCHDOG_US * UINT64_C(1000) / 3 + CONTROL_NS)
-#define STEP_NS (TIMES_ARE_TOLD ? UINT64_C(50000000) : UINT64_C(2000000000))
 
-/* The group's: children know it. NULL: nobody asks. */
-static struct watch *times;
+/* The group's: children know it. */
+static struct watch *watch;
 
 /* ---- the honest client ---- */
 
-uint64_t victims_control_ns(struct client *c)
+void victims_ask(struct client *c)
 {
 	Coppice__Status status = COPPICE__STATUS__INIT;
-	uint64_t start = clock_now_ns();
 
 	assert_int_equal(client_verb(c, status, &status)->code, 0);
-	return clock_now_ns() - start;
 }
 
-static void watched_step(struct honest *honest)
+static void step_and_ask(struct honest *honest, struct client *c)
 {
-	uint64_t start = clock_now_ns();
+	struct watch_since since;
 
-	honest_step(honest);
-	if (times)
-		watch_add(times, WATCH_STEPS, clock_now_ns() - start);
-}
-
-static struct figures window(struct honest *honest, struct client *c)
-{
-	uint64_t end = clock_now_ns() + WINDOW_NS, took;
-	struct figures f = {0};
-
-	honest->longest_ns = 0;
-	do {
-		for (int i = 0; i < STEPS_AN_ANSWER; i++)
-			watched_step(honest);
-		took = victims_control_ns(c);
-		if (times)
-			watch_add(times, WATCH_CONTROL, took);
-		f.control_ns = took > f.control_ns ? took : f.control_ns;
-		if (!times)
-			usleep(REST_US);
-	} while (clock_now_ns() < end);
-	f.step_ns = honest->longest_ns;
-	return f;
+	for (int i = 0; i < STEPS_AN_ANSWER; i++) {
+		since = watch_now(watch);
+		honest_step(honest);
+		watch_add(watch, WATCH_STEPS, since);
+	}
+	since = watch_now(watch);
+	victims_ask(c);
+	watch_add(watch, WATCH_CONTROL, since);
 }
 
 static int live_honestly(const struct harness *h, int said)
@@ -86,77 +52,18 @@ static int live_honestly(const struct harness *h, int said)
 	struct honest honest;
 
 	honest_start(&honest, h->socket, 1);
-	if (times)
-		attack_is_on(said);
-	while (attack_goes_on()) {
-		struct figures f = window(&honest, &c);
-
-		if (!times && write(said, &f, sizeof(f)) != sizeof(f))
-			return 1;
-	}
+	step_and_ask(&honest, &c);
+	attack_is_on(said);
+	while (attack_goes_on())
+		step_and_ask(&honest, &c);
 	return 0;
-}
-
-/* ---- what he sees ---- */
-
-static struct figures next_window(struct victims *v)
-{
-	struct figures f;
-
-	assert_int_equal(read(v->honest.said, &f, sizeof(f)), sizeof(f));
-	return f;
-}
-
-static void forget_windows(struct victims *v)
-{
-	struct figures f;
-
-	fcntl(v->honest.said, F_SETFL, O_NONBLOCK);
-	while (read(v->honest.said, &f, sizeof(f)) > 0)
-		continue;
-	fcntl(v->honest.said, F_SETFL, 0);
-	next_window(v); /* has begun before */
-}
-
-static int compare(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
-bool figures_are_near(struct figures f, struct figures beside)
-{
-	return f.step_ns <= beside.step_ns + STEP_NS &&
-	       f.control_ns <= beside.control_ns + CONTROL_NS &&
-	       f.silence_ns <= beside.silence_ns + SILENCE_NS;
-}
-
-/* Where memory is not told no more windows than it takes to know that the middle one is near a
- * neighbour of no time at all: no attack has to last for it. */
-struct figures victims_measure(struct victims *v)
-{
-	uint64_t steps[WINDOWS], controls[WINDOWS];
-	unsigned n = 0, n_near = 0;
-
-	forget_windows(v);
-	while (n < WINDOWS && (MEMORY_IS_TOLD || n_near <= WINDOWS / 2)) {
-		struct figures f = next_window(v);
-
-		steps[n] = f.step_ns;
-		controls[n++] = f.control_ns;
-		n_near += figures_are_near(f, (struct figures){0});
-	}
-	qsort(steps, n, sizeof(*steps), compare);
-	qsort(controls, n, sizeof(*controls), compare);
-	return (struct figures){.step_ns = steps[n / 2], .control_ns = controls[n / 2]};
 }
 
 /* ---- whole tokens ---- */
 
 static int live_on_tokens(const struct harness *h, int said)
 {
-	return attack_tokens(h, times, said);
+	return attack_tokens(h, watch, said);
 }
 
 /* Several devices hold no weights. */
@@ -217,16 +124,13 @@ static void write_alone(struct victims *v)
 
 /* ---- all of them ---- */
 
-void victims_start(struct victims *v, const struct harness *h, struct watch *watch)
+void victims_start(struct victims *v, const struct harness *h, struct watch *w)
 {
 	*v = (struct victims){.h = h};
-	times = watch;
+	watch = w;
 	write_alone(v);
 	v->honest = other_start(h, HONEST_USER, live_honestly);
-	if (times)
-		(void)other_ready(&v->honest);
-	else
-		next_window(v);
+	(void)other_ready(&v->honest);
 	v->has_tokens = holds_weights(h);
 	if (!v->has_tokens)
 		return;
