@@ -3,7 +3,7 @@
  * has as many sessions as one user may have, and does it as fast as it is answered.
  */
 #include "attack_fixture.h"
-#include "stepper.h"
+#include "raw_lane.h"
 
 #include "proto/arith.h"
 #include "proto/ring.h"
@@ -264,120 +264,6 @@ static void floods_of_forks(void **state)
 	assert_withstood(state, attack_neighbour, flood_forks);
 }
 
-/* ---- steps ---- */
-
-#define CHUNK STEPPER_CHUNK
-#define FORKS 60u
-#define ROWS_A_FORK 16u
-#define HONEST_CHUNK 128u
-
-static void steps_do(struct stepper *s, const uint64_t *seqs, uint32_t n, uint32_t n_new)
-{
-	if (stepper_step(s, seqs, n, n_new) != 0)
-		_exit(97);
-}
-
-static void extend_do(struct stepper *s, uint64_t seq, uint32_t n, uint32_t flags)
-{
-	if (stepper_extend(s, seq, n, flags) != 0)
-		_exit(97);
-}
-
-static void entry_do(struct stepper *s, struct abi_entry entry)
-{
-	if (stepper_do(s, entry, NULL, 0) != 0)
-		_exit(97);
-}
-
-static void trim_do(struct stepper *s, uint64_t seq)
-{
-	entry_do(s, (struct abi_entry){.kind = ABI_TRIM, .seq = seq, .arg = attack_path_tokens()});
-}
-
-static void path_start(struct stepper *s, const struct harness *h)
-{
-	stepper_start(s, h);
-	for (uint32_t n = 0; n < attack_path_tokens(); n += CHUNK) {
-		if (stepper_append(s, CHUNK) != 0)
-			_exit(97);
-	}
-}
-
-static int draft_trees(const struct harness *h, int said)
-{
-	static struct stepper s;
-
-	path_start(&s, h);
-	attack_is_on(said);
-	while (attack_goes_on()) {
-		extend_do(&s, s.seq, CHUNK, ABI_EXTEND_DRAFT | ABI_EXTEND_PARENTS);
-		steps_do(&s, &s.seq, 1, CHUNK);
-		entry_do(&s, (struct abi_entry){.kind = ABI_ACCEPT, .seq = s.seq});
-	}
-	return 0;
-}
-
-static int prefill(const struct harness *h, int said, uint32_t n)
-{
-	static struct stepper s;
-
-	path_start(&s, h);
-	attack_is_on(said);
-	while (attack_goes_on()) {
-		extend_do(&s, s.seq, n, 0);
-		steps_do(&s, &s.seq, 1, n);
-		trim_do(&s, s.seq);
-	}
-	return 0;
-}
-
-static int prefill_chunks(const struct harness *h, int said)
-{
-	return prefill(h, said, CHUNK);
-}
-
-/* What a neighbour costs who has the same path, and steps that nobody would think large. */
-static int prefill_as_others_do(const struct harness *h, int said)
-{
-	return prefill(h, said, HONEST_CHUNK);
-}
-
-static int step_forks(const struct harness *h, int said)
-{
-	static struct stepper s;
-	uint64_t seqs[FORKS];
-
-	path_start(&s, h);
-	for (uint32_t i = 0; i < FORKS; i++) {
-		entry_do(&s, (struct abi_entry){.kind = ABI_FORK, .seq = s.seq});
-		seqs[i] = ring_completion(s.x.lane, s.x.ticket).value;
-	}
-	attack_is_on(said);
-	while (attack_goes_on()) {
-		for (uint32_t i = 0; i < FORKS; i++)
-			extend_do(&s, seqs[i], ROWS_A_FORK, 0);
-		steps_do(&s, seqs, FORKS, ROWS_A_FORK);
-		for (uint32_t i = 0; i < FORKS; i++)
-			trim_do(&s, seqs[i]);
-	}
-	return 0;
-}
-
-static void drafts_of_the_widest_trees(void **state)
-{
-	assert_withstood(state, prefill_as_others_do, draft_trees);
-}
-
-static void prefill_behind_long_paths(void **state)
-{
-	assert_withstood(state, prefill_as_others_do, prefill_chunks);
-}
-
-static void steps_of_many_forks_and_rows(void **state)
-{
-	assert_withstood(state, prefill_as_others_do, step_forks);
-}
-
 /* ---- messages ---- */
 
 static int flood_opens(const struct harness *h, int said)
@@ -538,9 +424,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(holes_in_lanes),
 		cmocka_unit_test(floods_of_nops),
 		cmocka_unit_test(floods_of_forks),
-		cmocka_unit_test(drafts_of_the_widest_trees),
-		cmocka_unit_test(prefill_behind_long_paths),
-		cmocka_unit_test(steps_of_many_forks_and_rows),
 		cmocka_unit_test(floods_of_opens),
 		cmocka_unit_test(floods_of_waits),
 		cmocka_unit_test(floods_of_messages),

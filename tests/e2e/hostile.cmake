@@ -23,7 +23,8 @@ if(TARGET coppiced AND TARGET coppice)
 	# What one user can do to hold up another: each measured beside an honest neighbour. What
 	# programs do is compared by times of products, which sanitizers make many times longer.
 	if(TARGET coppice-agent)
-		set(attacks attack attack_hoard attack_kinds attack_lanes attack_device)
+		set(attacks attack attack_device attack_hoard attack_kinds attack_lanes
+			attack_steps)
 		if(NOT COPPICE_SANITIZE)
 			list(APPEND attacks attack_program)
 		endif()

@@ -70,6 +70,44 @@ int stepper_step(struct stepper *s, const uint64_t *seqs, uint32_t n, uint32_t n
 	return layers_do(s, seqs, n, n_new, 0);
 }
 
+/* The first status of the last n entries that is not 0. */
+static int wait_all(struct stepper *s, uint32_t n)
+{
+	int r = 0;
+
+	raw_wait(&s->x);
+	for (uint64_t ticket = s->x.ticket - n + 1; ticket <= s->x.ticket && !r; ticket++)
+		r = ring_completion(s->x.lane, ticket).status;
+	return r;
+}
+
+int stepper_extend_all(struct stepper *s, const uint64_t *seqs, uint32_t n_seqs, uint32_t n)
+{
+	struct abi_entry entry = {.kind = ABI_EXTEND, .count = n};
+	uint32_t ids[STEPPER_CHUNK];
+
+	assert_true(n <= STEPPER_CHUNK && n_seqs <= STEPPER_SEQS);
+	for (uint32_t i = 0; i < n; i++)
+		ids[i] = s->first_id + i;
+	for (uint32_t i = 0; i < n_seqs; i++) {
+		entry.seq = seqs[i];
+		raw_submit(&s->x, entry, ids, n * (uint32_t)sizeof(*ids));
+	}
+	return wait_all(s, n_seqs);
+}
+
+int stepper_trim_all(struct stepper *s, const uint64_t *seqs, uint32_t n_seqs, uint32_t n)
+{
+	struct abi_entry entry = {.kind = ABI_TRIM, .arg = n};
+
+	assert_true(n_seqs <= STEPPER_SEQS);
+	for (uint32_t i = 0; i < n_seqs; i++) {
+		entry.seq = seqs[i];
+		raw_submit(&s->x, entry, NULL, 0);
+	}
+	return wait_all(s, n_seqs);
+}
+
 /* Ids, then parents. */
 int stepper_extend(struct stepper *s, uint64_t seq, uint32_t n, uint32_t flags)
 {
@@ -89,13 +127,16 @@ int stepper_append(struct stepper *s, uint32_t n)
 {
 	int r = stepper_extend(s, s->seq, n, 0);
 
-	return r ? r : layers_do(s, &s->seq, 1, n, ABI_STEP_APPEND_ONLY);
+	r = r ? r : layers_do(s, &s->seq, 1, n, ABI_STEP_APPEND_ONLY);
+	s->n_appended += r ? 0 : n;
+	return r;
 }
 
 void stepper_start(struct stepper *s, const struct harness *h)
 {
 	s->x = raw_open(h);
 	s->seq = raw_seq(&s->x);
+	s->n_appended = 0;
 	s->first_id = 7;
 	munmap(s->x.c.arena, s->x.c.arena_bytes); /* its prompt is read */
 	s->arena = client_arena(&s->x.c, 4 * PLACE_BYTES);

@@ -13,6 +13,7 @@ struct stepper {
 	struct raw x;
 	uint32_t arena;
 	uint64_t seq;
+	uint32_t n_appended; /* tokens, by stepper_append */
 	uint32_t first_id; /* what it extends by is numbered from there */
 };
 
@@ -27,6 +28,9 @@ void stepper_number_from(struct stepper *s, uint32_t first_id);
 int stepper_do(struct stepper *s, struct abi_entry entry, const void *body, uint32_t bytes);
 /* By n tokens. A draft's are all children of the sequence's end. */
 int stepper_extend(struct stepper *s, uint64_t seq, uint32_t n, uint32_t flags);
+/* Each of them by n tokens, and each of them n tokens long; all are under way at once. */
+int stepper_extend_all(struct stepper *s, const uint64_t *seqs, uint32_t n_seqs, uint32_t n);
+int stepper_trim_all(struct stepper *s, const uint64_t *seqs, uint32_t n_seqs, uint32_t n);
 /* Both layers of the n_new tokens by which each has been extended. */
 int stepper_step(struct stepper *s, const uint64_t *seqs, uint32_t n, uint32_t n_new);
 /* Its own sequence is n tokens longer, and nothing is attended to. */
