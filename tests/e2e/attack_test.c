@@ -374,7 +374,7 @@ static void floods_of_connections(void **state)
 }
 
 /* Lanes with descriptors, of whose answers none is read, until there are no more. */
-static int leave_descriptors(const struct harness *h, int said)
+static void ask_for_descriptors(int fd)
 {
 	Coppice__Request request = COPPICE__REQUEST__INIT;
 	Coppice__LaneNew m = COPPICE__LANE_NEW__INIT;
@@ -384,15 +384,37 @@ static int leave_descriptors(const struct harness *h, int said)
 	m.has_notify = m.notify = true;
 	request.lane_new = &m;
 	bytes = coppice__request__pack(&request, packet);
+	for (int i = 0; i < 100; i++)
+		(void)!channel_send(fd, packet, bytes, NULL, 0, MSG_DONTWAIT);
+}
+
+static bool said_hello(struct client *c)
+{
+	const Coppice__Reply *reply = client_hello(c);
+
+	return reply && reply->code == 0;
+}
+
+/* It keeps the sockets, as many as it may have: where another one is refused the oldest goes. */
+static int leave_descriptors(const struct harness *h, int said)
+{
+	static int kept[OPENERS];
+	unsigned first = 0, end = 0;
+
 	attack_is_on(said);
 	while (attack_goes_on()) {
 		struct client c = {.fd = -1};
+		bool has_room;
 
 		if (channel_connect(h->socket, CONNECT_NS, &c.fd) < 0)
 			continue;
-		(void)client_hello(&c);
-		for (int i = 0; i < 100; i++)
-			(void)!channel_send(c.fd, packet, bytes, NULL, 0, MSG_DONTWAIT);
+		has_room = said_hello(&c);
+		if (has_room) {
+			ask_for_descriptors(c.fd);
+			kept[end++ % OPENERS] = dup(c.fd);
+		}
+		if (end > first && (!has_room || end - first == OPENERS))
+			close(kept[first++ % OPENERS]);
 		client_close(&c);
 	}
 	return 0;
