@@ -68,7 +68,7 @@ check() {
 
 # tests NAME BUILD CTEST-OPTION...: every test counts.
 tests() {
-	local name=$1 build=$2 log=$logs/${1// /-}.log begin=$SECONDS seconds r n bad line
+	local name=$1 build=$2 log=$logs/${1// /-}.log begin=$SECONDS seconds r n bad line skipped
 	shift 2
 	rm -f "$build/Testing/Temporary/CTestCostData.txt" # tests/CMakeLists.txt says who begins
 	"${no_aslr[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error \
@@ -80,11 +80,17 @@ tests() {
 	n=${n:-0} bad=${bad:-1}
 	((r == 0 || bad > 0)) || bad=1
 	((n >= bad)) || n=$bad
+	# ctest counts them as passed.
+	mapfile -t skipped < <(sed -nE 's/^\s+[0-9]+ - (.*) \(Skipped\)$/\1/p' "$log")
+	n=$((n - ${#skipped[@]}))
 	n_passed=$((n_passed + n - bad))
 	n_failed=$((n_failed + bad))
 	seconds=$((SECONDS - begin))
 	printf -v line '%-28s %4d passed, %d failed (%d s)' "$name" $((n - bad)) "$bad" "$seconds"
 	summary+=("$line")
+	((${#skipped[@]} == 0)) || summary+=("  ${#skipped[@]} skipped: $(
+		sed 's/ /, /g' <<<"${skipped[*]// /}"
+	)")
 	if ((bad == 0)); then
 		say "  ok      $name: $n tests ($seconds s)"
 	else
