@@ -19,6 +19,9 @@
 #define AGENT_USER 65519
 #define AGENT_BYTES 20 /* of text, at least */
 #define STEPS_AN_ANSWER 8
+/* Behind each answer, where times are not asserted closely: without a rest his steps are most of
+ * what the tests of attacks take. */
+#define REST_US 1000
 
 /* The group's: children know it. */
 static struct watch *watch;
@@ -44,6 +47,8 @@ static void step_and_ask(struct honest *honest, struct client *c)
 	since = watch_now(watch);
 	victims_ask(c);
 	watch_add(watch, WATCH_CONTROL, since);
+	if (!TIMES_ARE_TOLD)
+		usleep(REST_US);
 }
 
 static int live_honestly(const struct harness *h, int said)
