@@ -1,5 +1,6 @@
 /*
- * attack_victims.c - see attack_victims.h.
+ * attack_victims.c - processes that live honestly until they are told to end; each step of theirs
+ * and each answer is timed.
  */
 #include "attack_victims.h"
 
