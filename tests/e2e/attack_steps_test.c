@@ -1,6 +1,6 @@
 /*
  * attack_steps_test.c - what one user can do to hold up another by steps: as many rows as an entry
- * takes, behind long paths, on as many sessions as he may have.
+ * takes, behind long paths, one step after the other.
  *
  * With ATTACK_BUDGET_MS=60000, so that no batch is cut, each of them has to fail.
  */
@@ -58,22 +58,26 @@ static void path_start(struct stepper *s, const struct harness *h, uint32_t n_to
 	}
 }
 
-/* Behind one path each session computes what is its own: steps of several go in one batch, as far
- * as it has room for them. */
-static int compute_on_all(const struct harness *h, int said, uint32_t n_tokens,
-			  void *(*life)(void *))
+/* One session's steps come often enough that each measure meets some: a token of the victim's is
+ * three entries, and with several sessions each of them would meet a batch. */
+struct plan {
+	uint32_t n_sessions, n_tokens; /* of the path that is all sessions' */
+	void *(*life)(void *); /* of a stepper *, whose tokens are its own */
+};
+
+static int compute(const struct harness *h, int said, struct plan plan)
 {
 	static struct stepper s[SESSIONS];
 	static pthread_t threads[SESSIONS];
 
-	for (uint32_t i = 0; i < SESSIONS; i++) {
-		path_start(&s[i], h, n_tokens);
+	for (uint32_t i = 0; i < plan.n_sessions; i++) {
+		path_start(&s[i], h, plan.n_tokens);
 		stepper_number_from(&s[i], (i + 1) * CHUNK);
 	}
-	for (int i = 1; i < SESSIONS; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, life, &s[i]), 0);
+	for (uint32_t i = 1; i < plan.n_sessions; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, plan.life, &s[i]), 0);
 	attack_is_on(said);
-	life(&s[0]);
+	plan.life(&s[0]);
 	return 0;
 }
 
@@ -91,7 +95,7 @@ static void *draft(void *stepper)
 
 static int draft_trees(const struct harness *h, int said)
 {
-	return compute_on_all(h, said, attack_path_tokens(), draft);
+	return compute(h, said, (struct plan){1, attack_path_tokens(), draft});
 }
 
 static void prefill(struct stepper *s, uint32_t n)
@@ -109,9 +113,10 @@ static void *prefill_chunks(void *stepper)
 	return NULL;
 }
 
+/* As much as goes in one batch: of each session a slice. */
 static int prefill_on_all(const struct harness *h, int said)
 {
-	return compute_on_all(h, said, prompt_tokens(), prefill_chunks);
+	return compute(h, said, (struct plan){SESSIONS, prompt_tokens(), prefill_chunks});
 }
 
 /* What a neighbour costs who has the same path, and steps that nobody would think large. */
@@ -156,7 +161,7 @@ static void *step_many(void *stepper)
 
 static int step_forks(const struct harness *h, int said)
 {
-	return compute_on_all(h, said, attack_path_tokens(), step_many);
+	return compute(h, said, (struct plan){1, attack_path_tokens(), step_many});
 }
 
 static void drafts_of_the_widest_trees(void **state)
