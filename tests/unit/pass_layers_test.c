@@ -32,15 +32,18 @@ static void layers_wait_for_a_segment_and_no_pass(void **state)
 	school_free(s);
 }
 
-/* Of a program of one layer that takes as long as a token may, in passes as long as they may be. */
-static struct school *school_of_heavy_rows(void)
+/* Of a program of one layer that takes as long as a token may, in passes as long as they may be.
+ * max_token_ms 0: the key's default. */
+static struct school *school_of_heavy_rows(uint32_t max_token_ms)
 {
 	struct school *s = school_new(0);
 
+	if (max_token_ms)
+		s->h.config.max_token_ms = max_token_ms;
 	world.batch_ns = LAYER_NS;
 	world.fixed_ns = s->h.config.max_token_ms * MS;
 	world.row_ns = world.fixed_ns / N_ROWS;
-	world.n_places = 10000;
+	world.n_places = 5 * s->h.config.max_token_ms;
 	school_start(s);
 	join(s, 1, N_ROWS, 1);
 	return s;
@@ -54,7 +57,7 @@ static void layers_wait_for_as_long_as_the_key_says(void **state)
 	(void)state;
 	for (uint32_t i = 0; i < sizeof(some_ms) / sizeof(*some_ms); i++) {
 		double most_ns = 0.4 * some_ms[i] * MS;
-		struct school *s = school_of_heavy_rows();
+		struct school *s = school_of_heavy_rows(0);
 		struct other other;
 
 		s->h.config.segment_ms = some_ms[i];
@@ -74,7 +77,7 @@ static void layers_wait_for_as_long_as_the_key_says(void **state)
 
 static void layers_wait_for_a_part_of_the_heaviest_layer(void **state)
 {
-	struct school *s = school_of_heavy_rows();
+	struct school *s = school_of_heavy_rows(0);
 	struct other other;
 
 	(void)state;
@@ -109,13 +112,12 @@ static void a_backend_that_holds_the_thread_has_it_for_some_milliseconds(void **
 }
 
 /* Of a backend that holds nobody. Who is seen again after a while waits as a newcomer does. */
-static void who_was_not_there_waits_for_a_part_of_a_long_pass(void **state)
+static void wait_unheard_of(uint32_t max_token_ms)
 {
-	struct school *s = school_of_heavy_rows();
+	struct school *s = school_of_heavy_rows(max_token_ms);
 	double most_ns = 2.0 * s->h.config.batch_budget_ms * MS;
 	struct other other;
 
-	(void)state;
 	go_until(s, NULL, world.now_ns + (uint64_t)(1000 * MS));
 	assert_true(world.longest_segment_ns > 0.9 * most_ns);
 	assert_true(world.longest_segment_ns <= most_ns);
@@ -128,6 +130,13 @@ static void who_was_not_there_waits_for_a_part_of_a_long_pass(void **state)
 	assert_true(other.longest_ns <= most_ns + 0.5 * MS);
 	other_end(&other);
 	school_free(s);
+}
+
+static void who_was_not_there_waits_for_a_part_of_a_long_pass(void **state)
+{
+	(void)state;
+	wait_unheard_of(0);
+	wait_unheard_of(3600000); /* the most that the key takes */
 }
 
 #define N_PROMPT 200u /* rows, each of which is a batch: the next one is there when one ends */
