@@ -19,7 +19,7 @@ uint32_t rows_stride(const struct rows *rows)
 		bytes += rows->n_vocab * (uint32_t)sizeof(float);
 	if (rows->want & COPPICE_WANT_HIDDEN)
 		bytes += rows->hidden * (uint32_t)sizeof(float);
-	return ceil_div(bytes, ROW_ALIGN) * ROW_ALIGN;
+	return (uint32_t)round_up(bytes, ROW_ALIGN);
 }
 
 static PyObject *ids_of(const struct coppice_row *row)

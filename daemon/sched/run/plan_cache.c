@@ -71,7 +71,7 @@ uint32_t plan_fit(const struct plan *plan, const struct plan_key *key, uint32_t 
 
 int plan_cache_begin(struct plan_cache *c, uint32_t n_jobs)
 {
-	uint32_t n = ceil_div(n_jobs, PLANS_AT_ONCE) * PLANS_AT_ONCE;
+	uint32_t n = (uint32_t)round_up(n_jobs, PLANS_AT_ONCE);
 
 	for (uint32_t i = 0; i < c->n_plans; i++)
 		c->plans[i]->taken = false;

@@ -282,7 +282,7 @@ static void take_everything(struct sparse *x, const struct sparse_slice *slice,
 		return;
 	const struct backend_chosen everything = {
 		.n_slices = collect_path(&c),
-		.block_tokens = ceil_div(end, WORK_TILE_TOKENS) * WORK_TILE_TOKENS,
+		.block_tokens = (uint32_t)round_up(end, WORK_TILE_TOKENS),
 		.n_blocks = 1,
 		.n_ranges = 1,
 		.ranges = first,
