@@ -20,8 +20,8 @@
 #define AGENT_USER 65519
 #define AGENT_BYTES 20 /* of text, at least */
 #define STEPS_AN_ANSWER 8
-/* Behind each answer, where times are not asserted closely: without a rest his steps are most of
- * what the tests of attacks take. */
+/* Behind each answer, where no table is asked for: without a rest his steps are most of what the
+ * tests of attacks take. */
 #define REST_US 1000
 
 /* The group's: children know it. */
@@ -48,7 +48,7 @@ static void step_and_ask(struct honest *honest, struct client *c)
 	since = watch_now(watch);
 	victims_ask(c);
 	watch_add(watch, WATCH_CONTROL, since);
-	if (!TIMES_ARE_TOLD)
+	if (watch_seconds() == 0)
 		usleep(REST_US);
 }
 
