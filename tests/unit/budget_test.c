@@ -23,18 +23,6 @@
 #define FEW_TOKENS 500u
 #define PREFILL_ROWS 128u
 
-/* What daemon/README.md says: the budget; or, of a path that takes long to be read, as much
- * arithmetic as reading, or a row. */
-static double most_ns(const struct modelled *m, uint32_t n_tokens)
-{
-	double read_ns = m->fixed_ns + n_tokens * m->token_ns;
-	double row_ns = n_tokens * m->pair_ns * m->n_q_heads,
-	       budget_ns = m->h.config.batch_budget_ms * MS;
-	double least_ns = read_ns + (row_ns > read_ns ? row_ns : read_ns);
-
-	return budget_ns > least_ns ? budget_ns : least_ns;
-}
-
 static struct modelled *start(uint32_t budget_ms)
 {
 	struct modelled *m = modelled_new();
@@ -49,7 +37,7 @@ static struct modelled *start(uint32_t budget_ms)
 static void finish(struct modelled *m, struct modelled_client *client, uint32_t n_tokens)
 {
 	struct modelled_client *other = &m->clients[0];
-	double most = most_ns(m, n_tokens);
+	double most = modelled_most_ns(m, n_tokens, 0);
 
 	other->user = 1;
 	m->first_again = 1;
@@ -59,7 +47,8 @@ static void finish(struct modelled *m, struct modelled_client *client, uint32_t 
 	modelled_await(m, other);
 	assert_true(m->longest_ns > 0);
 	assert_true(m->longest_ns <= 1.001 * most);
-	assert_true(other->longest_ns <= 1.001 * (most + most_ns(m, SHORT_TOKENS)) + 1 * MS);
+	assert_true(other->longest_ns <=
+		    1.001 * (most + modelled_most_ns(m, SHORT_TOKENS, 0)) + 1 * MS);
 	modelled_free(m);
 }
 
@@ -358,22 +347,10 @@ static void the_largest_budget_cuts_nothing(void **state)
 #define LIMIT_TOKENS LONG_TOKENS
 #endif
 
-/* What a token of 8 KiB takes to be read, and a row of it for each query head, as daemon/README.md
- * has it: the first is what modelled.h has. */
-enum model_backend { TWO_CORES, TWO_CORES_WITHOUT_VECTORS, H200, FOUR_H200, MODEL_BACKENDS };
-static const struct {
-	double token_ns, pair_ns, fixed_ns;
-} costs[MODEL_BACKENDS] = {
-	[TWO_CORES] = {MODELLED_TOKEN_NS, MODELLED_PAIR_NS, MODELLED_FIXED_NS},
-	[TWO_CORES_WITHOUT_VECTORS] = {MODELLED_TOKEN_NS, 641, MODELLED_FIXED_NS},
-	[H200] = {1.8, 0.018, 12000},
-	[FOUR_H200] = {1.8 / 4, 0.018 / 4, 40000},
-};
-
 struct limits {
 	enum plan_policy policy;
 	uint32_t budget_ms, prefill_rows, n_tokens, n_q_heads;
-	enum model_backend backend;
+	enum modelled_backend backend;
 };
 
 static struct modelled_client *join(struct modelled *m, const struct limits *l)
@@ -383,9 +360,7 @@ static struct modelled_client *join(struct modelled *m, const struct limits *l)
 	m->h.config.batch_budget_ms = l->budget_ms;
 	m->h.config.policy.policy = l->policy;
 	m->n_q_heads = l->n_q_heads;
-	m->token_ns = costs[l->backend].token_ns;
-	m->pair_ns = costs[l->backend].pair_ns;
-	m->fixed_ns = costs[l->backend].fixed_ns;
+	modelled_on(m, l->backend);
 	modelled_start(m);
 	client = modelled_join(m, 1, l->n_tokens);
 	m->h.config.prefill_rows = l->prefill_rows;
@@ -407,7 +382,7 @@ static double read_again(const struct modelled *m, const struct limits *l)
 static void assert_bounded(struct modelled *m, struct modelled_client *client,
 			   const struct limits *l, const char *what)
 {
-	double most = (1.001 + read_again(m, l)) * most_ns(m, l->n_tokens + ROWS);
+	double most = (1.001 + read_again(m, l)) * modelled_most_ns(m, l->n_tokens + ROWS, 0);
 
 	modelled_await(m, client);
 	if (m->longest_ns > most)
@@ -541,7 +516,7 @@ static void no_batch_is_longer_at_the_limits_of_the_keys(void **state)
 static void no_batch_is_longer_on_any_backend(void **state)
 {
 	(void)state;
-	for (enum model_backend i = TWO_CORES_WITHOUT_VECTORS; i < MODEL_BACKENDS; i++) {
+	for (enum modelled_backend i = TWO_CORES_WITHOUT_VECTORS; i < MODELLED_BACKENDS; i++) {
 		const struct limits l = {.policy = PLAN_AUTO,
 					 .budget_ms = 1,
 					 .prefill_rows = 65536,

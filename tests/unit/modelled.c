@@ -4,6 +4,7 @@
  */
 #include "modelled.h"
 
+#include "daemon/sched/core/turns.h"
 #include "daemon/sched/round.h"
 #include "proto/arith.h"
 
@@ -144,6 +145,20 @@ static int model_completed(struct backend *b, uint64_t *ret_id)
 	return 0;
 }
 
+/* KV takes no memory: nobody reads or writes it. */
+static int model_commit(struct backend *b, uint32_t extent)
+{
+	(void)b;
+	(void)extent;
+	return 0;
+}
+
+static void model_release(struct backend *b, uint32_t extent)
+{
+	(void)b;
+	(void)extent;
+}
+
 static struct backend_ops ops;
 
 struct modelled *modelled_new(void)
@@ -151,6 +166,8 @@ struct modelled *modelled_new(void)
 	struct modelled *m = calloc(1, sizeof(*m));
 
 	ops = backend_cpu;
+	ops.extent_commit = model_commit;
+	ops.extent_release = model_release;
 	ops.submit = model_submit;
 	ops.completed = model_completed;
 	ops.counters = model_counters;
@@ -175,6 +192,36 @@ struct modelled *modelled_new(void)
 	m->h.config.max_seqs = 1024;
 	m->h.config.batch_window = CONFIG_WINDOW_NEVER;
 	return m;
+}
+
+void modelled_on(struct modelled *m, enum modelled_backend backend)
+{
+	static const struct {
+		double token_ns, pair_ns, fixed_ns;
+	} costs[MODELLED_BACKENDS] = {
+		[TWO_CORES] = {MODELLED_TOKEN_NS, MODELLED_PAIR_NS, MODELLED_FIXED_NS},
+		[TWO_CORES_WITHOUT_VECTORS] = {MODELLED_TOKEN_NS, 641, MODELLED_FIXED_NS},
+		[ONE_CORE] = {2 * MODELLED_TOKEN_NS, 2 * MODELLED_PAIR_NS, MODELLED_FIXED_NS},
+		[MOST_CORES] = {MODELLED_TOKEN_NS / 512, MODELLED_PAIR_NS / 512, MODELLED_FIXED_NS},
+		[H200] = {1.8, 0.018, 12000},
+		[FOUR_H200] = {1.8 / 4, 0.018 / 4, 40000},
+	};
+
+	m->token_ns = costs[backend].token_ns;
+	m->pair_ns = costs[backend].pair_ns;
+	m->fixed_ns = costs[backend].fixed_ns;
+}
+
+double modelled_most_ns(const struct modelled *m, uint32_t n_tokens, uint32_t n_nodes)
+{
+	double name_ns = PAGE_NS / shape.page_tokens;
+	double token_ns = m->token_ns > name_ns ? m->token_ns : name_ns;
+	double read_ns = m->fixed_ns + n_tokens * token_ns + n_nodes * NODE_NS;
+	double row_ns = n_tokens * m->pair_ns * m->n_q_heads;
+	double budget_ns = m->h.config.batch_budget_ms * 1e6;
+	double least_ns = read_ns + (row_ns > read_ns ? row_ns : read_ns);
+
+	return budget_ns > least_ns ? budget_ns : least_ns;
 }
 
 static uint32_t n_again(const struct modelled *m, const struct modelled_client *client)

@@ -58,6 +58,25 @@ struct modelled {
 	bool instantly; /* they do before anything else goes on */
 };
 
+/* What a token of 8 KiB takes to be read, and a row of it for each query head, as daemon/README.md
+ * has it: the first is what is said above. Of cores so many as the key threads takes at least and
+ * at most, too. */
+enum modelled_backend {
+	TWO_CORES,
+	TWO_CORES_WITHOUT_VECTORS,
+	ONE_CORE,
+	MOST_CORES,
+	H200,
+	FOUR_H200,
+	MODELLED_BACKENDS
+};
+/* Before it starts. */
+void modelled_on(struct modelled *m, enum modelled_backend backend);
+
+/* What daemon/README.md says that a batch takes at most, of a path of so many tokens and nodes: the
+ * budget; or, where it takes long to be read or planned, as much arithmetic, or a row of it. */
+double modelled_most_ns(const struct modelled *m, uint32_t n_tokens, uint32_t n_nodes);
+
 /* The config may be changed until modelled_start, and batch_budget_ms at any time. */
 struct modelled *modelled_new(void);
 void modelled_start(struct modelled *m);
