@@ -19,7 +19,7 @@ if(COPPICE_SANITIZE)
 endif()
 
 # Who has how much of the backend's time, and how long a batch may keep the others.
-foreach(unit turns budget pieces sched_paths queues neighbour branched evict_turns)
+foreach(unit turns budget pieces sched_paths path_limits queues neighbour branched evict_turns)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()
@@ -37,6 +37,11 @@ endforeach()
 foreach(unit pass_layers pass_awaited pass_claims pass_draft pass_requests)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
 		LIBS unit_fixtures coppice_daemon LABELS unit)
+endforeach()
+
+# What the store and the planner say of a path's length.
+foreach(asked store_node_n_tokens store_node_pos store_seq_n_tokens store_seq_view plan_make)
+	target_link_options(path_limits_test PRIVATE -Wl,--wrap=${asked})
 endforeach()
 
 target_link_options(branched_test PRIVATE -Wl,--wrap=store_node_parent -Wl,--wrap=store_seq_node)

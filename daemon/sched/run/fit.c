@@ -107,8 +107,15 @@ static void sort(struct fit *f, int (*order)(const void *a, const void *b))
 
 /* ---- what each adds ------------------------------------------------------------------------- */
 
-/* To those of its job that were asked before. */
-static void weigh_candidate(struct candidate *c)
+/* As in a slice: also for as much arithmetic as reading its longest path takes. */
+static double room_for(const struct sched_core *core, const struct candidate *c)
+{
+	return fmax(budget_ns(core), 2 * c->longest_ns);
+}
+
+/* To those of its job that were asked before. What is seen not to fit by itself is cut: of its
+ * other paths, which may have very many nodes, none is walked. */
+static void weigh_candidate(const struct sched_core *core, struct candidate *c)
 {
 	const struct step *step = &c->lane->step;
 
@@ -119,6 +126,10 @@ static void weigh_candidate(struct candidate *c)
 
 		c->ns += ns;
 		c->longest_ns = fmax(c->longest_ns, ns);
+		if (c->ns > room_for(core, c) && i + 1 < step->n_parts) {
+			c->ns = step->alone_ns;
+			return;
+		}
 	}
 }
 
@@ -196,12 +207,6 @@ static double with_away_ns(struct fit *f, double ns)
 	return ns;
 }
 
-/* As in a slice: also for as much arithmetic as reading its longest path takes. */
-static double room_for(const struct sched_core *core, const struct candidate *c)
-{
-	return fmax(budget_ns(core), 2 * c->longest_ns);
-}
-
 /* Returns what all of them take. Who has more than a batch's time before a step of his does not
  * have it in this batch: it is not looked at, as that may take long too. */
 static double weigh(struct fit *f)
@@ -217,7 +222,7 @@ static double weigh(struct fit *f)
 		c->ns = c->lane->step.alone_ns;
 		c->user_ns = INFINITY;
 		if (user->fit_ns - user_had_ns(core, user) <= most_ns) {
-			weigh_candidate(c);
+			weigh_candidate(core, c);
 			most_ns = fmax(most_ns, room_for(core, c));
 			if (c->session_ns <= user->fit_end_ns) {
 				c->user_ns = user->fit_ns;
