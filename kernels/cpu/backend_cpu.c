@@ -221,7 +221,7 @@ static void cpu_counters(struct backend *b, struct backend_counters *ret)
 
 static void cpu_cost(struct backend *b, const struct work_shape *shape, struct backend_cost *ret)
 {
-	double threads = threads_count(b->threads);
+	double threads = threads_at_once(b->threads);
 
 	*ret = (struct backend_cost){
 		.fixed_ns = CPU_FIXED_NS,

@@ -237,7 +237,7 @@ static void cpu_program_cost(struct backend *b, const struct backend_program *pr
 {
 	const struct program *p = program->p;
 	struct program_reads layers = program_layers_reads(p), head = program_head_reads(p);
-	double threads = threads_count(b->threads);
+	double threads = threads_at_once(b->threads);
 
 	*ret = (struct backend_program_cost){
 		.fixed_ns = CPU_FIXED_NS +

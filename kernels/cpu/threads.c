@@ -46,6 +46,7 @@ struct threads {
 	_Atomic uint64_t idle_ns; /* and more of them, for so long */
 	bool flushes; /* subnormal floats are 0; set before any job */
 	uint32_t n_begun, before; /* the caller's, and what its MXCSR was before */
+	uint32_t n_cores;
 	uint32_t n_workers;
 	struct worker *workers; /* owned, [n_workers] */
 };
@@ -211,12 +212,13 @@ static uint32_t n_cores(void)
 int threads_new(uint32_t n, struct threads **ret)
 {
 	struct threads *t = NULL;
+	uint32_t cores = n_cores();
 	int r = 0;
 
-	n = n ? n : n_cores();
+	n = n ? n : cores;
 	if (posix_memalign((void **)&t, 64, sizeof(*t)))
 		return -ENOMEM;
-	*t = (struct threads){.idle_spins = n < n_cores() ? SPINS : 0};
+	*t = (struct threads){.idle_spins = n < cores ? SPINS : 0, .n_cores = cores};
 	t->workers = calloc(n, sizeof(*t->workers));
 	if (!t->workers)
 		r = -ENOMEM;
@@ -256,6 +258,11 @@ void threads_watch(struct threads *t, uint64_t ns)
 uint32_t threads_count(const struct threads *t)
 {
 	return t->n_workers + 1;
+}
+
+uint32_t threads_at_once(const struct threads *t)
+{
+	return min_u32(threads_count(t), t->n_cores);
 }
 
 uint64_t threads_progress(const struct threads *t)

@@ -37,6 +37,8 @@ void threads_begin(struct threads *t);
 void threads_end(struct threads *t);
 
 uint32_t threads_count(const struct threads *t);
+/* So many of them run at a time: no more than there were cores for when they began. */
+uint32_t threads_at_once(const struct threads *t);
 /* Units that were done, ever. Any thread. */
 uint64_t threads_progress(const struct threads *t);
 /* Runs units 0 to n_units - 1, taken in ascending order; returns when all are done. alone: by the

@@ -4,6 +4,7 @@
 #include "kernels/cpu/vec.h"
 #include "kernels/cpu/weights.h"
 #include "kernels/program/backend_program.h"
+#include "played_cores.h"
 
 #include <errno.h>
 #include <math.h>
@@ -21,6 +22,7 @@
 #include <cmocka.h>
 
 #define MIB (UINT64_C(1) << 20)
+#define MOST_THREADS 1024u /* that the key takes */
 
 static struct backend *open_small(void)
 {
@@ -519,23 +521,41 @@ static void test_a_query_without_output_is_only_appended(void **state)
 	backend_cpu.close(b);
 }
 
-static void test_the_cost_falls_with_threads(void **state)
+static struct backend_cost cost_of(uint32_t n_threads, uint32_t n_cores)
 {
-	struct work_shape shape = shape_small();
-	struct backend_cost one, two;
+	const struct backend_config config = {8 * MIB, 2 * MIB, n_threads, NULL};
+	const struct work_shape shape = shape_small();
+	struct backend_cost cost;
+	struct backend *b;
+
+	played_cores = n_cores;
+	assert_int_equal(backend_cpu.open(&config, &b, NULL, 0), 0);
+	backend_cpu.cost(b, &shape, &cost);
+	assert_true(backend_cpu.tile_rows(b, &shape) >= 16);
+	backend_cpu.close(b);
+	played_cores = 0;
+	return cost;
+}
+
+static void assert_times(struct backend_cost one, struct backend_cost some, double times)
+{
+	assert_true(one.fixed_ns > 0 && one.fixed_ns == some.fixed_ns);
+	assert_true(fabs(one.kv_ns_per_byte / some.kv_ns_per_byte / times - 1) < 1e-9);
+	assert_true(fabs(one.row_ns_per_byte / some.row_ns_per_byte / times - 1) < 1e-9);
+}
+
+/* From the fewest that the key takes to the most, which cores are needed for, too: of threads that
+ * have none of their own nothing is faster. */
+static void test_the_cost_falls_with_threads_that_have_cores(void **state)
+{
+	const struct backend_cost one = cost_of(1, MOST_THREADS);
 
 	(void)state;
-	for (uint32_t n = 1; n <= 2; n++) {
-		struct backend_config config = {8 * MIB, 2 * MIB, n, NULL};
-		struct backend *b;
-
-		assert_int_equal(backend_cpu.open(&config, &b, NULL, 0), 0);
-		backend_cpu.cost(b, &shape, n == 1 ? &one : &two);
-		assert_true(backend_cpu.tile_rows(b, &shape) >= 16);
-		backend_cpu.close(b);
-	}
-	assert_true(one.fixed_ns > 0 && one.kv_ns_per_byte > two.kv_ns_per_byte);
-	assert_true(one.row_ns_per_byte > two.row_ns_per_byte && two.row_ns_per_byte > 0);
+	assert_times(one, cost_of(2, MOST_THREADS), 2);
+	assert_times(one, cost_of(MOST_THREADS, MOST_THREADS), MOST_THREADS);
+	assert_times(one, cost_of(1, 1), 1);
+	assert_times(one, cost_of(MOST_THREADS, 2), 2);
+	assert_times(one, cost_of(MOST_THREADS, 1), 1);
 }
 
 int main(void)
@@ -558,7 +578,7 @@ int main(void)
 		cmocka_unit_test(test_counters_count_batches_rows_and_bytes),
 		cmocka_unit_test(test_a_batch_of_a_refused_shape_starts_nothing),
 		cmocka_unit_test(test_a_query_without_output_is_only_appended),
-		cmocka_unit_test(test_the_cost_falls_with_threads),
+		cmocka_unit_test(test_the_cost_falls_with_threads_that_have_cores),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,9 @@ coppice_test(NAME no_memory_test SOURCES unit/no_memory_test.c
 target_link_options(no_memory_test PRIVATE
 	-Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=posix_memalign
 	-Wl,--wrap=aligned_alloc -Wl,--wrap=free)
-coppice_test(NAME backend_test SOURCES unit/backend_test.c LIBS coppice_kernels LABELS unit kernels)
+coppice_test(NAME backend_test SOURCES unit/backend_test.c unit/played_cores.c
+	LIBS coppice_kernels LABELS unit kernels)
+target_link_options(backend_test PRIVATE -Wl,--wrap=sched_getaffinity)
 coppice_test(NAME huge_test SOURCES unit/huge_test.c LIBS coppice_kernels LABELS unit kernels)
 
 # Whole tokens.
@@ -15,8 +17,10 @@ coppice_test(NAME program_check_test SOURCES unit/program_check_test.c
 	LIBS unit_fixtures coppice_kernels LABELS unit kernels)
 coppice_test(NAME program_cpu_test SOURCES unit/program_cpu_test.c unit/program_machine.c
 	LIBS unit_fixtures coppice_kernels LABELS unit kernels tsan)
-coppice_test(NAME program_run_test SOURCES unit/program_run_test.c unit/program_machine.c
+coppice_test(NAME program_run_test
+	SOURCES unit/program_run_test.c unit/program_machine.c unit/played_cores.c
 	LIBS unit_fixtures coppice_kernels LABELS unit kernels)
+target_link_options(program_run_test PRIVATE -Wl,--wrap=sched_getaffinity)
 coppice_test(NAME linear_test SOURCES unit/linear_test.c
 	LIBS unit_fixtures coppice_kernels coppice_rows LABELS unit kernels)
 
