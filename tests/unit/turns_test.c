@@ -5,6 +5,7 @@
 #include "modelled.h"
 
 #include "daemon/sched/round.h"
+#include "proto/arith.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -324,6 +325,78 @@ static void who_is_away_shares_too(void **state)
 	crowd_run(m, look_for_those_left);
 }
 
+/* ---- at the most that the key batch_window_max_us takes ------------------------------------- */
+
+#define MOST_WINDOW_US 1000000u
+#define ROWS 512u
+#define SOON_NS UINT64_C(90000000) /* else it is no pace, but a pause */
+
+/* The client asks for a row so many times, each time so long after it had the last one. */
+static void decode(struct modelled *m, struct modelled_client *client, uint32_t n, uint64_t lag_ns)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t end_ns = modelled_now_ns() + lag_ns;
+
+		while (modelled_now_ns() < end_ns)
+			modelled_round(m);
+		modelled_ask(m, client, 1);
+		modelled_await(m, client);
+	}
+}
+
+/* Goes on until the client has what it asked for: from one of its batches to the next, at most. */
+static double longest_apart_ns(struct modelled *m, const struct modelled_client *client)
+{
+	uint64_t n = m->n_batches, since_ns = modelled_now_ns(), longest_ns = 0;
+
+	while (!modelled_has(client)) {
+		modelled_round(m);
+		if (m->n_batches == n)
+			continue;
+		n = m->n_batches;
+		longest_ns = max_u64(longest_ns, modelled_now_ns() - since_ns);
+		since_ns = modelled_now_ns();
+	}
+	return (double)longest_ns;
+}
+
+/* User 1 wants many batches, while another one does not come again who has had less: how long user
+ * 1 waits for him, of whom the daemon has seen so much. */
+static double waited_ns(uint32_t n_steps, uint64_t lag_ns)
+{
+	struct modelled *m = modelled_new();
+	double ns;
+
+	m->moment_ns = 1000000;
+	m->h.config.batch_budget_ms = 1;
+	m->h.config.batch_window_max_us = MOST_WINDOW_US;
+	modelled_start(m);
+	modelled_join(m, 1, SHORT_TOKENS);
+	modelled_join(m, 2, SHORT_TOKENS);
+	decode(m, &m->clients[1], 1, SOON_NS);
+	decode(m, &m->clients[1], n_steps, lag_ns);
+	modelled_forget(m);
+	modelled_ask(m, &m->clients[0], ROWS);
+	ns = longest_apart_ns(m, &m->clients[0]) - m->longest_ns;
+	modelled_free(m);
+	return ns;
+}
+
+/* Twice what is usual for him, or a quarter of that where nobody can tell; or not at all. */
+static void nobody_waits_longer_for_another_user_than_the_key_says(void **state)
+{
+	const double most_ns = MOST_WINDOW_US * 1e3;
+	double usual_ns = waited_ns(40, MOST_WINDOW_US * UINT64_C(490));
+	double newcomer_ns = waited_ns(10, MOST_WINDOW_US * UINT64_C(2000));
+
+	(void)state;
+	assert_true(usual_ns > 0.95 * most_ns);
+	assert_true(usual_ns <= most_ns);
+	assert_true(waited_ns(40, MOST_WINDOW_US * UINT64_C(600)) < 0.01 * most_ns);
+	assert_true(newcomer_ns > 0.2 * most_ns);
+	assert_true(newcomer_ns <= 0.25 * most_ns);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -345,6 +418,7 @@ int main(void)
 		cmocka_unit_test(a_newcomer_has_his_part_from_the_start),
 		cmocka_unit_test(what_fits_goes_together_with_gaps_too),
 		cmocka_unit_test_setup_teardown(who_is_away_shares_too, setup, teardown),
+		cmocka_unit_test(nobody_waits_longer_for_another_user_than_the_key_says),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

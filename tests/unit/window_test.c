@@ -16,6 +16,7 @@
 #define N_AGENTS 4
 #define N_LAYERS 3
 #define WAIT_MAX_US 10000
+#define MOST_WINDOW_US 1000000 /* that the key takes */
 
 static const struct work_shape SHAPE = {.n_layers = N_LAYERS,
 					.n_q_heads = 2,
@@ -220,6 +221,23 @@ static void nobody_is_waited_for_beyond_the_bound(void **state)
 	assert_int_equal(status(f)->windows_lost, 1);
 }
 
+/* At the most that the key takes. Who comes to those who wait waits no longer than they do. */
+static void nor_beyond_the_longest_bound(void **state)
+{
+	struct fixture *f = *state;
+
+	f->h.config.batch_window_max_us = MOST_WINDOW_US;
+	meet(f);
+	step(f, 0);
+	pass_us(f, MOST_WINDOW_US / 2);
+	step(f, 3); /* of another domain */
+	pass_us(f, MOST_WINDOW_US / 2 - 1);
+	assert_false(is_done(f, 0));
+	pass_us(f, 1);
+	assert_true(is_done(f, 0) && is_done(f, 3));
+	assert_int_equal(status(f)->windows_lost, 1);
+}
+
 static void who_stays_away_is_not_waited_for_again_until_they_meet(void **state)
 {
 	struct fixture *f = *state;
@@ -381,6 +399,7 @@ int main(void)
 		TEST(who_is_a_layer_behind_is_waited_for),
 		TEST(who_has_met_is_waited_for),
 		TEST(nobody_is_waited_for_beyond_the_bound),
+		TEST(nor_beyond_the_longest_bound),
 		TEST(who_stays_away_is_not_waited_for_again_until_they_meet),
 		TEST(who_boards_in_vain_does_so_once),
 		TEST(who_cannot_board_in_one_wait_comes_closer),
