@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #define N 8u
+#define MOST_WINDOW_US 1000000u /* that the key batch_window_max_us takes */
 
 /* N sessions that have not asked for anything. */
 static struct school *school_of_newcomers(double row_ns)
@@ -262,6 +263,31 @@ static void who_stays_away_is_waited_for_once_and_not_for_long(void **state)
 	school_free(s);
 }
 
+/* All but one stay away from a pass that takes five seconds. */
+static void nobody_is_waited_for_longer_than_the_key_says(void **state)
+{
+	struct school *s = school_new(0.01 * MS);
+	uint64_t since_ns;
+	uint32_t n_before;
+
+	(void)state;
+	world.fixed_ns = 5000 * MS;
+	s->h.config.batch_window_max_us = MOST_WINDOW_US;
+	school_start(s);
+	for (uint32_t i = 0; i < N; i++)
+		ask(join(s, 1, 0, 1), 1);
+	world.instant = true;
+	go_till_all_have(s);
+	since_ns = world.now_ns;
+	n_before = world.n_passes;
+	ask(&s->pupils[0], 1);
+	while (world.n_passes == n_before)
+		go_for(s, ROUND_NS);
+	assert_in_range((world.now_ns - since_ns) / US, MOST_WINDOW_US,
+			MOST_WINDOW_US + 2 * ROUND_NS / US);
+	school_free(s);
+}
+
 /* Whoever usually thinks for longer than a pass is not waited for. */
 static void who_is_always_late_keeps_nobody_waiting(void **state)
 {
@@ -478,6 +504,7 @@ int main(void)
 		cmocka_unit_test(first_tokens_behind_prompts_go_together),
 		cmocka_unit_test(one_that_is_late_once_goes_with_the_others),
 		cmocka_unit_test(who_stays_away_is_waited_for_once_and_not_for_long),
+		cmocka_unit_test(nobody_is_waited_for_longer_than_the_key_says),
 		cmocka_unit_test(who_is_always_late_keeps_nobody_waiting),
 		cmocka_unit_test(an_old_sequence_without_tokens_keeps_nobody_waiting),
 		cmocka_unit_test(who_opens_and_never_comes_keeps_nobody_waiting),
