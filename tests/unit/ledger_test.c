@@ -163,12 +163,15 @@ static void program_gone(struct backend *b, struct backend_program *program)
 	(void)program;
 }
 
+static double program_fixed_ns; /* what a token takes */
+
 static void program_cost(struct backend *b, const struct backend_program *program,
 			 struct backend_program_cost *ret)
 {
 	(void)b;
 	(void)program;
-	*ret = (struct backend_program_cost){.scratch_bytes = SCRATCH_BYTES};
+	*ret = (struct backend_program_cost){.scratch_bytes = SCRATCH_BYTES,
+					     .fixed_ns = program_fixed_ns};
 }
 
 static const struct backend_program_ops program_ops = {.program_new = program_made,
@@ -234,6 +237,34 @@ static void a_program_does_not_wait_for_room_for_ever(void **state)
 	weights_unref(held.weights);
 	weights_table_free(table);
 	fixture_ledger = NULL;
+}
+
+/* At the least and the most that the key takes. */
+static void a_program_whose_token_takes_longer_than_it_may_is_refused(void **state)
+{
+	static const uint32_t some_ms[] = {1, 3600000};
+	char why[PROGRAM_WHY_BYTES];
+
+	(void)state;
+	struct weights_table *table = fixture_table_of(fixture_coppiced, 300 * KIB, 30000);
+	struct held_program held = {.weights =
+					    fixture_load(table, ALICE, fixture_file_of("a", 100))};
+
+	fixture_expect_ready(held.weights);
+	for (uint32_t i = 0; i < sizeof(some_ms) / sizeof(*some_ms); i++) {
+		const struct held_backend on = {.ops = &program_maker, .max_token_ms = some_ms[i]};
+
+		program_fixed_ns = some_ms[i] * 1e6 + 1;
+		assert_int_equal(held_program_begin(&held, &on, why), -E2BIG);
+		assert_non_null(strstr(why, "max_token_ms"));
+		program_fixed_ns = some_ms[i] * 1e6;
+		held.cost = (struct backend_program_cost){0};
+		assert_int_equal(held_program_begin(&held, &on, why), 0);
+		weights_give_scratch(held.weights, SCRATCH_BYTES);
+	}
+	program_fixed_ns = 0;
+	weights_unref(held.weights);
+	weights_table_free(table);
 }
 
 static int program_made_beside_one(struct backend *b, const struct program *p,
@@ -517,6 +548,7 @@ static int run(void)
 		cmocka_unit_test(who_asks_for_a_program_frees_nothing),
 		cmocka_unit_test(a_program_that_waits_for_room_is_not_made_each_time),
 		cmocka_unit_test(a_program_does_not_wait_for_room_for_ever),
+		cmocka_unit_test(a_program_whose_token_takes_longer_than_it_may_is_refused),
 		cmocka_unit_test(weights_that_nobody_uses_go_where_a_program_finds_its_device_full),
 		cmocka_unit_test(kv_is_not_given_what_weights_have),
 		cmocka_unit_test(of_what_weights_leave_newcomers_get_a_part),

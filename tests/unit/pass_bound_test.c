@@ -26,7 +26,7 @@
 
 struct limits {
 	uint32_t budget_ms, prompt_percent;
-	double fixed_ns; /* up to max_token_ms */
+	double fixed_ns; /* up to max_token_ms: 1 at least */
 	bool beside; /* another program is asked for, too */
 };
 
@@ -71,15 +71,15 @@ static void pass_within(const struct limits *l)
 static void no_pass_is_longer_at_the_limits_of_the_keys(void **state)
 {
 	static const uint32_t budgets[] = {1, 30, 60000}, percents[] = {1, 50, 1000};
-	static const double fixed_ns[] = {0.1 * MS, 30 * MS, 2000 * MS};
+	static const double fixed_ns[] = {0.1 * MS, 1 * MS, 30 * MS, 2000 * MS};
 
 	(void)state;
 	for (uint32_t i = 0; i < N_OF(budgets) * N_OF(percents) * N_OF(fixed_ns) * 2; i++) {
 		const struct limits l = {
 			.budget_ms = budgets[i % 3],
 			.prompt_percent = percents[i / 3 % 3],
-			.fixed_ns = fixed_ns[i / 9 % 3],
-			.beside = i / 27,
+			.fixed_ns = fixed_ns[i / 9 % 4],
+			.beside = i / 36,
 		};
 
 		pass_within(&l);
