@@ -404,6 +404,40 @@ static void test_warps_walk_runs_of_wide_tiles_to_the_end(void **state)
 	assert_true(n_wide > 0);
 }
 
+/* A root of whole wide tiles and n_rest tokens: how often a wide tile has no more of them than a KV
+ * tile may have; and how many wide tiles there are. */
+static uint32_t count_spared(uint32_t n_rest, uint32_t *ret_n_wide)
+{
+	uint32_t n = 0, n_wide = 0;
+	struct cut c;
+
+	cut_init(&c, 16, (uint32_t[]){1, 8}, (uint32_t[]){16384 + n_rest, 1}, 8);
+	const struct device_kv_tile *kv_tiles = c.schedule.arrays[SCHEDULE_KV_TILES].at;
+	const struct device_source *sources = c.schedule.arrays[SCHEDULE_SOURCES].at;
+
+	for (uint32_t i = 0; i + 1 < c.schedule.n[SCHEDULE_KV_TILES]; i++) {
+		if (kv_tiles[i].run == 0)
+			continue;
+		n_wide++;
+		n += sources[i + 1].kv_blocks[0] == DEVICE_NONE;
+	}
+	cut_done(&c);
+	*ret_n_wide = n_wide;
+	return n;
+}
+
+/* They would take as long as all that it could have. */
+static void test_no_wide_tile_is_for_what_a_kv_tile_has_room_for(void **state)
+{
+	uint32_t n_wide, n_wider;
+
+	(void)state;
+	for (uint32_t n = 1; n <= DEVICE_KV_TILE_BLOCKS; n++)
+		assert_int_equal(count_spared(n * KV_BLOCK_TOKENS, &n_wide), 0);
+	assert_int_equal(count_spared((DEVICE_KV_TILE_BLOCKS + 1) * KV_BLOCK_TOKENS, &n_wider), 0);
+	assert_int_equal(n_wider, n_wide + 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -417,6 +451,7 @@ int main(void)
 		cmocka_unit_test(test_no_part_is_a_rest_beside_a_prompt),
 		cmocka_unit_test(test_strips_with_a_short_rest_are_evened_out),
 		cmocka_unit_test(test_warps_walk_runs_of_wide_tiles_to_the_end),
+		cmocka_unit_test(test_no_wide_tile_is_for_what_a_kv_tile_has_room_for),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
