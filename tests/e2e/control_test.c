@@ -414,8 +414,9 @@ static void a_wait_ends_at_its_time_with_the_match(void **state)
 	assert_true(client_seq(&c, 1, 1, 1, 40)->seq->claimed);
 	wait.seq = client_seq(&c, 1, 1, 1, 40)->seq->seq;
 	assert_int_equal(c.reply->seq->pending, 39);
+	assert_null(c.reply->message); /* nothing is wrong */
 	wait.timeout_ns = 20000000;
-	assert_refused(client_verb(&c, seq_wait, &wait), -ETIMEDOUT, NULL, NULL);
+	assert_refused(client_verb(&c, seq_wait, &wait), -ETIMEDOUT, NULL, "being computed");
 	assert_int_equal(c.reply->seq->pending, 39);
 	client_close(&c);
 }
