@@ -1,8 +1,8 @@
 /*
  * blocks.c - free lists by size.
  *
- * A list that is empty gets a chunk cut up, the lowest address first. A block that is put back is
- * the next to be had: its lines are the warm ones.
+ * Where a list is empty a block is cut off a chunk, the lowest address first, and no call touches
+ * more than that. A block that is put back is the next to be had: its lines are the warm ones.
  */
 #include "blocks.h"
 #include "proto/arith.h"
@@ -11,13 +11,6 @@
 #include <stdlib.h>
 
 #define CHUNK_BYTES (64u << 10)
-
-/* Under a sanitizer every block is malloc's, so that it is watched. */
-#ifdef __SANITIZE_ADDRESS__
-#define MAX_BYTES 0u
-#else
-#define MAX_BYTES ((size_t)1 << (BLOCKS_MIN_SHIFT + BLOCKS_CLASSES - 1))
-#endif
 
 struct blocks_chunk {
 	_Alignas(64) struct blocks_chunk *next;
@@ -37,57 +30,29 @@ void blocks_done(struct blocks *b)
 	}
 }
 
-static unsigned class_of(size_t bytes)
+/* A chunk for blocks of a class. */
+static bool class_grow(struct blocks *b, unsigned class, size_t bytes)
 {
-	size_t last = bytes - (bytes > 0);
-
-	return 63u - BLOCKS_MIN_SHIFT -
-	       (unsigned)__builtin_clzll(last | (((size_t)1 << BLOCKS_MIN_SHIFT) - 1)) + 1;
-}
-
-static void block_push(struct blocks *b, unsigned class, void *block)
-{
-	*(void **)block = b->free[class];
-	b->free[class] = block;
-}
-
-/* Cuts a new chunk up, the lowest address first in the list. */
-static void class_grow(struct blocks *b, unsigned class)
-{
-	size_t bytes = (size_t)1 << (BLOCKS_MIN_SHIFT + class);
 	struct blocks_chunk *chunk = aligned_alloc(_Alignof(struct blocks_chunk), CHUNK_BYTES);
 
 	if (!chunk)
-		return;
+		return false;
 	chunk->next = b->chunks;
 	b->chunks = chunk;
-	size_t begin = max_u64(sizeof(*chunk), bytes);
-	for (size_t at = CHUNK_BYTES - bytes; at >= begin; at -= bytes)
-		block_push(b, class, (char *)chunk + at);
+	b->fresh[class] = (char *)chunk + max_u64(sizeof(*chunk), bytes);
+	b->n_fresh[class] = (uint32_t)(((char *)chunk + CHUNK_BYTES - b->fresh[class]) / bytes);
+	return true;
 }
 
-void *blocks_get(struct blocks *b, size_t *bytes)
+void *blocks_cut(struct blocks *b, unsigned class, size_t bytes)
 {
-	if (*bytes > MAX_BYTES)
-		return malloc(*bytes);
-	unsigned class = class_of(*bytes);
-	if (!b->free[class])
-		class_grow(b, class);
-	void *block = b->free[class];
-	if (!block)
+	if (b->n_fresh[class] == 0 && !class_grow(b, class, bytes))
 		return NULL;
-	b->free[class] = *(void **)block;
-	__builtin_prefetch(b->free[class], 1);
-	*bytes = (size_t)1 << (BLOCKS_MIN_SHIFT + class);
+	void *block = b->fresh[class];
+	b->fresh[class] += bytes;
+	b->n_fresh[class]--;
+	__builtin_prefetch(b->fresh[class], 1);
 	return block;
-}
-
-void blocks_put(struct blocks *b, void *block, size_t bytes)
-{
-	if (bytes > MAX_BYTES)
-		free(block);
-	else if (block)
-		block_push(b, class_of(bytes), block);
 }
 
 void *blocks_keep(struct blocks *b, void *block, size_t *bytes, size_t from, size_t n_kept)
