@@ -46,38 +46,37 @@ uint64_t prompt_bytes(const struct store_seq *q)
 	return q->n_prompt ? (q->n_prompt - q->prompt->pos) * (uint64_t)sizeof(*q->prompt->ids) : 0;
 }
 
-/* ids are its own from now on, unless there is no memory. */
-static struct prompt *ids_new(uint32_t *ids, uint32_t pos)
+/* With room for a copy of so many bytes, where its ids are. */
+static struct prompt *ids_new(size_t bytes, uint32_t pos)
 {
-	struct prompt *prompt = malloc(sizeof(*prompt));
+	struct prompt *prompt = malloc(sizeof(*prompt) + bytes);
 
 	if (prompt)
-		*prompt = (struct prompt){.n_refs = 1, .pos = pos, .ids = ids};
+		*prompt = (struct prompt){.n_refs = 1, .pos = pos, .ids = prompt->copy};
 	return prompt;
 }
 
 static struct prompt *ids_copy(const struct prompt_from *from, uint32_t pos)
 {
 	size_t bytes = from->n_rest * sizeof(*from->rest);
-	uint32_t *ids = malloc(bytes);
-	struct prompt *prompt = ids ? ids_new(ids, pos) : NULL;
+	struct prompt *prompt = ids_new(bytes, pos);
 
 	if (prompt)
-		memcpy(ids, from->rest, bytes);
-	else
-		free(ids);
+		memcpy(prompt->copy, from->rest, bytes);
 	return prompt;
 }
 
 /* Those that are kept whole. */
 static struct prompt *ids_keep(const struct prompt_from *from)
 {
-	struct prompt *prompt = from->of ? from->of->prompt : ids_new(*from->give, 0);
+	struct prompt *prompt = from->of ? from->of->prompt : ids_new(0, 0);
 
-	if (from->of)
+	if (from->of) {
 		prompt->n_refs++;
-	else if (prompt)
+	} else if (prompt) {
+		prompt->ids = *from->give;
 		*from->give = NULL;
+	}
 	return prompt;
 }
 
@@ -85,14 +84,13 @@ static void ids_unref(struct prompt *prompt)
 {
 	if (--prompt->n_refs > 0)
 		return;
-	free(prompt->ids);
+	if (prompt->ids != prompt->copy)
+		free(prompt->ids);
 	free(prompt);
 }
 
-static int may_take(const struct store_seq *q, uint64_t bytes)
+static int may_take(const struct store *s, const struct store_seq *q, uint64_t bytes)
 {
-	struct store *s = node_store(q->node);
-
 	if (!fits(domain_of(q)->prompt_bytes, bytes, s->config.domain_prompt_bytes))
 		return -EDQUOT;
 	if (!fits(s->stats.prompt_bytes, bytes, s->config.prompt_bytes) ||
@@ -116,7 +114,8 @@ int prompt_take(struct store_seq *q, const struct prompt_from *from)
 	uint32_t n_prompt = q->n_path + from->n_rest, first = first_of(q, from);
 	bool whole = from->of ? first == from->of->prompt->pos : from->give && first == 0;
 	uint64_t bytes = (n_prompt - first) * (uint64_t)sizeof(*from->rest);
-	int r = may_take(q, bytes);
+	struct store *s = node_store(q->node);
+	int r = may_take(s, q, bytes);
 
 	if (r)
 		return r;
@@ -125,18 +124,19 @@ int prompt_take(struct store_seq *q, const struct prompt_from *from)
 		return -ENOMEM;
 	q->n_prompt = n_prompt;
 	domain_of(q)->prompt_bytes += bytes;
-	node_store(q->node)->stats.prompt_bytes += bytes;
+	s->stats.prompt_bytes += bytes;
 	return 0;
 }
 
 void prompt_drop(struct store_seq *q)
 {
+	struct store *s = node_store(q->node);
 	uint64_t bytes = prompt_bytes(q);
 
 	if (q->n_prompt == 0)
 		return;
 	domain_of(q)->prompt_bytes -= bytes;
-	node_store(q->node)->stats.prompt_bytes -= bytes;
+	s->stats.prompt_bytes -= bytes;
 	ids_unref(q->prompt);
 	q->prompt = NULL;
 	q->n_prompt = 0;

@@ -189,7 +189,8 @@ struct seq_tail {
 struct prompt {
 	uint32_t n_refs; /* sequences */
 	uint32_t pos;
-	uint32_t *ids; /* owned: malloc's */
+	uint32_t *ids; /* the copy, or owned: malloc's */
+	uint32_t copy[]; /* empty where ids were given */
 };
 
 struct store_seq {
