@@ -26,9 +26,9 @@ static uint64_t claim_hash(const struct store *s, const struct store_seq *q)
 	return index_hash(s->seed, q->node->id, (uint64_t)q->n_path << 32 | next_token(q));
 }
 
-struct store_seq *claim_find(const struct store *s, const struct store_seq *q)
+static struct store_seq *find(const struct store *s, const struct store_seq *q, uint64_t hash)
 {
-	struct index_link *l = index_find(&s->claims, claim_hash(s, q));
+	struct index_link *l = index_find(&s->claims, hash);
 
 	for (; l; l = index_find_next(l)) {
 		struct store_seq *c = INDEX_ENTRY(l, struct store_seq, claim_link);
@@ -38,19 +38,17 @@ struct store_seq *claim_find(const struct store *s, const struct store_seq *q)
 	return NULL;
 }
 
+struct store_seq *claim_find(const struct store *s, const struct store_seq *q)
+{
+	return find(s, q, claim_hash(s, q));
+}
+
 /* All leases are equally long, so the one that began last ends last. */
 static void lease_begin(struct store *s, struct store_seq *q, uint64_t now_ns)
 {
 	if (__builtin_add_overflow(now_ns, s->config.claim_ns, &q->lease_ns))
 		q->lease_ns = UINT64_MAX;
 	TAILQ_INSERT_TAIL(&s->claim_order, q, claim_order);
-}
-
-static void claim_begin(struct store *s, struct store_seq *q, uint64_t now_ns)
-{
-	index_insert(&s->claims, &q->claim_link, claim_hash(s, q));
-	lease_begin(s, q, now_ns);
-	q->claims = true;
 }
 
 /* Tokens of q's prompt that the claimant computes; the last one is always q's own to compute. */
@@ -65,14 +63,18 @@ static uint32_t pending_of(const struct store_seq *q, const struct store_seq *cl
 
 bool claim_take(struct store *s, struct store_seq *q, uint64_t now_ns, uint32_t *ret_pending)
 {
-	struct store_seq *claimant = claim_find(s, q);
+	uint64_t hash = claim_hash(s, q);
+	struct store_seq *claimant = find(s, q, hash);
 
-	if (claimant && claimant != q) {
+	if (claimant == q)
+		return true;
+	if (claimant) {
 		*ret_pending = pending_of(q, claimant);
 		return false;
 	}
-	if (!claimant)
-		claim_begin(s, q, now_ns);
+	index_insert(&s->claims, &q->claim_link, hash);
+	lease_begin(s, q, now_ns);
+	q->claims = true;
 	return true;
 }
 
@@ -96,11 +98,11 @@ void claim_move(struct store *s, struct store_seq *q)
 	if (!q->claims)
 		return;
 	index_remove(&s->claims, &q->claim_link);
-	if (q->n_prompt == 0 || claim_find(s, q)) {
+	uint64_t hash = q->n_prompt > 0 ? claim_hash(s, q) : 0;
+	if (q->n_prompt == 0 || find(s, q, hash))
 		claim_drop(s, q);
-		return;
-	}
-	index_insert(&s->claims, &q->claim_link, claim_hash(s, q));
+	else
+		index_insert(&s->claims, &q->claim_link, hash);
 }
 
 void claim_end(struct store *s, struct store_seq *q)
@@ -109,14 +111,6 @@ void claim_end(struct store *s, struct store_seq *q)
 		return;
 	index_remove(&s->claims, &q->claim_link);
 	claim_drop(s, q);
-}
-
-void claim_expire(struct store *s, uint64_t now_ns)
-{
-	struct store_seq *q;
-
-	while ((q = TAILQ_FIRST(&s->claim_order)) && q->lease_ns <= now_ns)
-		claim_end(s, q);
 }
 
 uint64_t claim_next_ns(const struct store *s)

@@ -23,7 +23,13 @@ void claim_renew(struct store *s, struct store_seq *q, uint64_t now_ns);
 void claim_move(struct store *s, struct store_seq *q);
 void claim_end(struct store *s, struct store_seq *q);
 /* Ends the leases that are over. */
-void claim_expire(struct store *s, uint64_t now_ns);
+static inline void claim_expire(struct store *s, uint64_t now_ns)
+{
+	struct store_seq *q;
+
+	while ((q = TAILQ_FIRST(&s->claim_order)) && q->lease_ns <= now_ns)
+		claim_end(s, q);
+}
 /* UINT64_MAX: none. */
 uint64_t claim_next_ns(const struct store *s);
 

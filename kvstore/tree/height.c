@@ -88,14 +88,11 @@ static void settle(struct store_node *top, uint32_t below, uint32_t n_steps)
 	}
 }
 
-/* May paths through the node, and what is below it if that goes down too, have one more? */
-static bool may_lengthen(struct store_node *n, bool with_below)
+bool height_may_lengthen(struct store_node *n, bool with_below)
 {
 	uint32_t max = node_store(n)->config.max_path_nodes;
-
-	if (n->namespace->root->height < max)
-		return true;
 	uint32_t depth = node_depth(n);
+
 	if (with_below && depth < max && depth + n->height >= max) {
 		settle(n, max - depth, SETTLE_WALKS * max);
 		lower(n->parent, max);
@@ -104,14 +101,4 @@ static bool may_lengthen(struct store_node *n, bool with_below)
 		return true;
 	note_borders_above(n);
 	return false;
-}
-
-bool height_may_cut(struct store_node *n)
-{
-	return may_lengthen(n, true);
-}
-
-bool height_may_add_below(struct store_node *n)
-{
-	return may_lengthen(n, false);
 }

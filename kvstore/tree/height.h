@@ -23,9 +23,23 @@ static inline bool height_is_by(const struct store_node *n, const struct store_n
 	return child && child->height + 1u == n->height;
 }
 
+/* Is no path of the tree as long as it may be? The root's height says so. */
+static inline bool height_has_room(const struct store_node *n)
+{
+	return n->namespace->root->height < node_store(n)->config.max_path_nodes;
+}
+/* Where that is not so: may paths through the node, and what is below it if that goes down too,
+ * have one more? */
+bool height_may_lengthen(struct store_node *n, bool with_below);
 /* May paths have one node more: where the node is cut, with all that is below it, or behind its
  * end? If not, borders above that are of no use are noted. */
-bool height_may_cut(struct store_node *n);
-bool height_may_add_below(struct store_node *n);
+static inline bool height_may_cut(struct store_node *n)
+{
+	return height_has_room(n) || height_may_lengthen(n, true);
+}
+static inline bool height_may_add_below(struct store_node *n)
+{
+	return height_has_room(n) || height_may_lengthen(n, false);
+}
 
 #endif

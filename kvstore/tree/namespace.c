@@ -263,13 +263,11 @@ int namespace_get(struct store_model *m, uint64_t domain, uint64_t salt,
 	return 0;
 }
 
-void namespace_prune(struct store_namespace *namespace)
+void namespace_free(struct store_namespace *namespace)
 {
 	struct store_holding *h = namespace->holding;
 	struct store *s = h->model->store;
 
-	if (namespace->root->n_users > 0 || !LIST_EMPTY(&namespace->root->children))
-		return;
 	walk_cut(&s->walk, namespace->root);
 	index_remove(&s->namespaces, &namespace->link);
 	TAILQ_REMOVE(&s->all_namespaces, namespace, all);

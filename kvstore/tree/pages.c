@@ -423,9 +423,8 @@ void pages_hold(struct pages *p)
 	p->hold = true;
 }
 
-void pages_release(struct pages *p)
+void pages_retire_vacant(struct pages *p)
 {
-	p->hold = false;
 	while (!LIST_EMPTY(&p->vacant)) {
 		struct extent *e = LIST_FIRST(&p->vacant);
 		LIST_REMOVE(e, link);

@@ -172,8 +172,15 @@ void pages_drop(struct pages *p, const struct pages_holder *h, struct store_slic
 /* A model that goes: its spares go back. */
 void pages_leave(struct pages *p, struct pages_lent *lent);
 
+/* What became empty since hold is kept or returned. */
+void pages_retire_vacant(struct pages *p);
 /* From hold until release pages that go stay readable. */
 void pages_hold(struct pages *p);
-void pages_release(struct pages *p);
+static inline void pages_release(struct pages *p)
+{
+	p->hold = false;
+	if (!LIST_EMPTY(&p->vacant))
+		pages_retire_vacant(p);
+}
 
 #endif
