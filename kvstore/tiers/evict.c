@@ -34,19 +34,20 @@ static struct store_node *oldest_of_name(const struct store *s, const char *name
 	return best;
 }
 
-/* Two places on in its list. */
-static const struct store_node *lru_skip(const struct store_node *n)
+/* Two places on in its list; NULL: it ends before. */
+static inline const struct store_node *lru_skip(const struct store_node *n)
 {
-	n = TAILQ_NEXT(n, lru);
+	n = n ? TAILQ_NEXT(n, lru) : NULL;
 	return n ? TAILQ_NEXT(n, lru) : NULL;
 }
 
-/* Of victims to come first their own lines, then those that they point to, then those behind these
- * and those behind them: each two victims before it is read. Following the list alone would wait
- * for memory at every node, thus node.ahead. */
+/* Of victims to come, all of one holding, first their own lines, then those that they point to,
+ * then those behind these and those behind them: each two victims before it is read, and four where
+ * all of it is cold. Following the list alone would wait for memory at every node, thus ahead. */
 PREFETCHES void victims_prefetch(const struct store *s, const struct store_node *n)
 {
 	const char *far = (const char *)n->ahead;
+	const struct pages_lent *lent = &node_model(n)->lent;
 
 	for (size_t line = 0; far && line < sizeof(*n); line += BLOCKS_LINE_BYTES)
 		__builtin_prefetch(far + line);
@@ -54,12 +55,12 @@ PREFETCHES void victims_prefetch(const struct store *s, const struct store_node 
 	if (!n)
 		return;
 	__builtin_prefetch(*index_bucket(&s->children, n->link.hash));
-	__builtin_prefetch(pages_at(&s->pages, &node_model(n)->lent, n->slices[0].page));
+	__builtin_prefetch(pages_at(&s->pages, lent, n->slices[0].page));
 	n = lru_skip(n);
 	if (!n)
 		return;
-	__builtin_prefetch(pages_extent(&s->pages, &node_model(n)->lent, n->slices[0].page));
-	n = lru_skip(n);
+	__builtin_prefetch(pages_extent(&s->pages, lent, n->slices[0].page));
+	n = lru_skip(lru_skip(n));
 	if (!n)
 		return;
 	__builtin_prefetch(index_bucket(&s->children, n->link.hash));

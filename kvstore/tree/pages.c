@@ -259,8 +259,8 @@ static void tenant_lose_extent(struct extent *e)
 		t->account->n_extents--;
 }
 
-/* A page was taken, or with by == -1 freed. */
-static void count_page(struct pages *p, const struct pages_holder *h, uint32_t page, int by)
+/* A page was taken on a device, or with by == -1 freed. */
+static void count_page(struct pages *p, const struct pages_holder *h, uint32_t device, int by)
 {
 	struct pages_lent *lent = h->lent;
 	uint64_t bytes = (uint64_t)by * lent->page_bytes;
@@ -269,9 +269,11 @@ static void count_page(struct pages *p, const struct pages_holder *h, uint32_t p
 	h->account->bytes += bytes;
 	p->n_used += (uint64_t)by;
 	p->used_bytes += bytes;
-	if (lent->n_devices > 1)
-		p->device_bytes[pages_device(lent, page)] += bytes;
-	for (uint32_t i = 0; lent->n_devices == 1 && i < p->n_devices; i++)
+	if (lent->n_devices > 1) {
+		p->device_bytes[device] += bytes;
+		return;
+	}
+	for (uint32_t i = 0; i < p->n_devices; i++)
 		p->device_bytes[i] += (uint64_t)by * lent->part_bytes;
 }
 
@@ -296,7 +298,7 @@ int pages_take(struct pages *p, const struct pages_holder *h, uint32_t device, u
 	page->n_slices = 0;
 	page->fill = row;
 	t->n_free--;
-	count_page(p, h, *ret, 1);
+	count_page(p, h, device, 1);
 	return 0;
 }
 
@@ -363,14 +365,15 @@ static void page_free(struct pages *p, const struct pages_holder *h, uint32_t in
 		      struct page *page)
 {
 	struct extent *e = pages_extent(p, h->lent, index);
-	struct extent_side *side = &e->sides[pages_device(h->lent, index)];
+	uint32_t device = pages_device(h->lent, index);
+	struct extent_side *side = &e->sides[device];
 
 	if (side->free_page == PAGES_NONE)
-		LIST_INSERT_HEAD(&e->tenant->room[pages_device(h->lent, index)], side, link);
+		LIST_INSERT_HEAD(&e->tenant->room[device], side, link);
 	page->next_free = side->free_page;
 	side->free_page = (uint32_t)(page - e->pages);
 	e->tenant->n_free++;
-	count_page(p, h, index, -1);
+	count_page(p, h, device, -1);
 	if (--e->n_used)
 		return;
 	tenant_lose_extent(e);
