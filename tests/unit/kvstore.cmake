@@ -1,5 +1,6 @@
 foreach(unit
-	numbers pages stripe radix path_nodes claims prompts pins collapse check evict store tier_room)
+	numbers pages stripe radix path_nodes claims prompts pins collapse check evict store
+	tier_room)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
 		LIBS coppice_kvstore LABELS unit kvstore)
 endforeach()
