@@ -6,7 +6,7 @@
 
 #include "raw_lane.h"
 
-#define RUN_MS 100
+#define RUN_MS 40
 
 struct scene scene_begin(void **state)
 {
