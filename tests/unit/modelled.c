@@ -397,6 +397,21 @@ struct modelled_client *modelled_join(struct modelled *m, uint32_t user, uint32_
 	return client;
 }
 
+uint64_t modelled_open(struct modelled *m, struct modelled_client *client, uint32_t first)
+{
+	const uint32_t ids[] = {first, 0};
+	struct abi_entry extend = {.kind = ABI_EXTEND, .count = 1};
+	struct store_match match;
+	uint64_t seq;
+
+	assert_int_equal(client_open(&client->c, ids, 2, &seq, &match), 0);
+	extend.seq = seq;
+	assert_int_equal(client_do(&client->c, extend, ids, sizeof(*ids)).status, 0);
+	modelled_ask_step(m, client, &seq, 1, 1);
+	modelled_await(m, client);
+	return seq;
+}
+
 void modelled_forget(struct modelled *m)
 {
 	m->longest_ns = 0;

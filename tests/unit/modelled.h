@@ -96,6 +96,8 @@ void modelled_ask_step(struct modelled *m, struct modelled_client *client, const
 bool modelled_has(const struct modelled_client *client);
 /* Goes on until the client has what it asked for. */
 void modelled_await(struct modelled *m, struct modelled_client *client);
+/* A sequence more of the client's, which begins as no other does: its first token is computed. */
+uint64_t modelled_open(struct modelled *m, struct modelled_client *client, uint32_t first);
 /* Goes a round, and on to what happens next: the batch ends, or a client asks again. */
 void modelled_round(struct modelled *m);
 uint64_t modelled_now_ns(void);

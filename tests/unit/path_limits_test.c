@@ -130,16 +130,8 @@ static struct modelled *start_nodes(void)
 static uint64_t open_path(struct modelled *m, struct modelled_client *client, uint32_t first,
 			  uint32_t n)
 {
-	const uint32_t ids[] = {first, 0};
-	struct abi_entry extend = {.kind = ABI_EXTEND, .count = 1};
-	struct store_match match;
-	uint64_t seq;
+	uint64_t seq = modelled_open(m, client, first);
 
-	assert_int_equal(client_open(&client->c, ids, 2, &seq, &match), 0);
-	extend.seq = seq;
-	assert_int_equal(client_do(&client->c, extend, ids, sizeof(*ids)).status, 0);
-	modelled_ask_step(m, client, &seq, 1, 1);
-	modelled_await(m, client);
 	for (uint32_t left = n - 1, some; left > 0; left -= some) {
 		some = min_u32(left, CHUNK_TOKENS);
 		modelled_ask_all(m, client, &seq, 1, some);

@@ -50,22 +50,6 @@ static void add_nodes(struct modelled *m, struct modelled_client *client, uint64
 	}
 }
 
-/* A path of its own. */
-static uint64_t open_path(struct modelled *m, struct modelled_client *client, uint32_t first)
-{
-	const uint32_t ids[] = {first, 0};
-	struct abi_entry extend = {.kind = ABI_EXTEND, .count = 1};
-	struct store_match match;
-	uint64_t seq;
-
-	assert_int_equal(client_open(&client->c, ids, 2, &seq, &match), 0);
-	extend.seq = seq;
-	assert_int_equal(client_do(&client->c, extend, ids, sizeof(*ids)).status, 0);
-	modelled_ask_step(m, client, &seq, 1, 1);
-	modelled_await(m, client);
-	return seq;
-}
-
 static uint64_t n_batches_of(struct modelled *m, struct modelled_client *client,
 			     const uint64_t *seqs)
 {
@@ -83,7 +67,7 @@ static void paths_of_many_nodes_are_planned_in_several_batches(void **state)
 
 	(void)state;
 	for (uint32_t i = 0; i < N_PATHS; i++)
-		seqs[i] = open_path(m, client, i + 1);
+		seqs[i] = modelled_open(m, client, i + 1);
 	m->h.config.batch_budget_ms = 1;
 	assert_int_equal(n_batches_of(m, client, seqs), 1);
 	for (uint32_t i = 0; i < N_PATHS; i++)
@@ -101,7 +85,7 @@ static void a_step_of_many_paths_is_cut_between_them(void **state)
 
 	(void)state;
 	for (uint32_t i = 0; i < N_PATHS; i++) {
-		seqs[i] = open_path(m, client, i + 1);
+		seqs[i] = modelled_open(m, client, i + 1);
 		modelled_ask_all(m, client, &seqs[i], 1, PATH_TOKENS);
 		modelled_await(m, client);
 	}
