@@ -23,23 +23,17 @@ struct cut {
 	struct schedule schedule;
 };
 
-/* A root and leaves for one KV head, in work tiles of so many tokens at most. */
-static void cut_init(struct cut *c, uint32_t kv_block, const uint32_t nodes[2],
-		     const uint32_t tokens[2], uint32_t work_tile_tokens)
+/* A tree of two levels, scheduled as the choice says. */
+static void cut_make(struct cut *c, struct workload_spec *spec, const uint32_t nodes[2],
+		     const uint32_t tokens[2], struct schedule_choice choice)
 {
-	struct workload_spec spec = {.shape = {.n_layers = 1,
-					       .n_q_heads = kv_block,
-					       .n_kv_heads = 1,
-					       .head_dim = HEAD_DIM,
-					       .page_tokens = PAGE_TOKENS,
-					       .dtype = WORK_FP16,
-					       .scale = 1 / sqrtf(HEAD_DIM)}};
-	uint64_t page_sources = PAGE_TOKENS * 4 * HEAD_DIM / KV_SOURCE_BYTES;
+	uint64_t page_sources =
+		(uint64_t)spec->shape.n_kv_heads * PAGE_TOKENS * 4 * HEAD_DIM / KV_SOURCE_BYTES;
 
 	*c = (struct cut){0};
-	snprintf(spec.name, sizeof(spec.name), "cut");
-	assert_int_equal(workload_spec_levels(&spec, nodes, tokens, 2), 0);
-	assert_int_equal(fit_experiment_of(&c->experiment, &spec), 0);
+	snprintf(spec->name, sizeof(spec->name), "cut");
+	assert_int_equal(workload_spec_levels(spec, nodes, tokens, 2), 0);
+	assert_int_equal(fit_experiment_of(&c->experiment, spec), 0);
 
 	struct schedule_want want = {.shape = &c->experiment.spec.shape,
 				     .list = &c->experiment.list,
@@ -47,9 +41,29 @@ static void cut_init(struct cut *c, uint32_t kv_block, const uint32_t nodes[2],
 				     .costs = costs_find(CODE_WGMMA),
 				     .n_blocks = BLOCKS,
 				     .code = CODE_WGMMA,
-				     .choice = {work_tile_tokens, ONE_EACH}};
+				     .choice = choice};
 
 	assert_int_equal(schedule_make(&c->schedule, &want), 0);
+}
+
+static struct workload_spec spec_of(uint32_t n_q_heads, uint32_t n_kv_heads)
+{
+	return (struct workload_spec){.shape = {.n_layers = 1,
+						.n_q_heads = n_q_heads,
+						.n_kv_heads = n_kv_heads,
+						.head_dim = HEAD_DIM,
+						.page_tokens = PAGE_TOKENS,
+						.dtype = WORK_FP16,
+						.scale = 1 / sqrtf(HEAD_DIM)}};
+}
+
+/* A root and leaves for one KV head, in work tiles of so many tokens at most. */
+static void cut_init(struct cut *c, uint32_t kv_block, const uint32_t nodes[2],
+		     const uint32_t tokens[2], uint32_t work_tile_tokens)
+{
+	struct workload_spec spec = spec_of(kv_block, 1);
+
+	cut_make(c, &spec, nodes, tokens, (struct schedule_choice){work_tile_tokens, ONE_EACH});
 }
 
 static void cut_done(struct cut *c)
@@ -78,6 +92,29 @@ static void test_no_block_has_two_work_tiles_for_want_of_a_longer_one(void **sta
 			}
 		}
 	}
+}
+
+/* Eight agents that have said something, whatever each of them has said. */
+static void test_no_more_work_tiles_than_blocks_where_a_block_each_was_planned(void **state)
+{
+	uint32_t n_planned = 0;
+
+	(void)state;
+	for (uint32_t tail = 64; tail < 256; tail += 2) {
+		struct workload_spec spec = spec_of(32, 8);
+		uint32_t planned;
+		struct cut c;
+
+		cut_make(&c, &spec, (uint32_t[]){1, 8}, (uint32_t[]){4096, tail},
+			 (struct schedule_choice){0});
+		planned = c.schedule.expect.n_work_tiles * 8;
+		if (planned > BLOCKS / 2 && planned <= BLOCKS) {
+			assert_in_range(c.schedule.n[SCHEDULE_WORK_TILES] * 8, 1, BLOCKS);
+			n_planned++;
+		}
+		cut_done(&c);
+	}
+	assert_true(n_planned > 64);
 }
 
 /* Of strips that are cut, whose partials take time. */
@@ -441,6 +478,8 @@ static void test_no_wide_tile_is_for_what_a_kv_tile_has_room_for(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+			test_no_more_work_tiles_than_blocks_where_a_block_each_was_planned),
 		cmocka_unit_test(test_a_schedules_time_is_that_of_its_parts),
 		cmocka_unit_test(test_no_block_has_two_work_tiles_for_want_of_a_longer_one),
 		cmocka_unit_test(test_wide_work_tiles_have_whole_wide_tiles),

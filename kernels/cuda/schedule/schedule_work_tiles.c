@@ -146,6 +146,22 @@ static uint32_t count_parts(const struct make *m, const struct strip *strip, dou
 	return n;
 }
 
+/* The ends of parts that are no more than parts->n. KV blocks one by one take longer than in runs,
+ * so parts are made longer until there are no more: where all work tiles go at the same time, one
+ * more is waited for by all. 0: there are more all the same. */
+static uint32_t find_ends(const struct make *m, const struct strip *strip, struct parts *parts,
+			  uint32_t *ends)
+{
+	for (uint32_t i = 0; i < PART_STEPS; i++) {
+		uint32_t n = count_parts(m, strip, parts->each_ns, parts->n, ends);
+
+		if (n <= parts->n)
+			return n;
+		parts->each_ns *= 1.05;
+	}
+	return 0;
+}
+
 /* A strip whole, or cut into parts that take about the same. */
 static int make_work_tiles(struct make *m, struct strip *strip, double limit_ns)
 {
@@ -157,25 +173,18 @@ static int make_work_tiles(struct make *m, struct strip *strip, double limit_ns)
 
 	if (!r && parts.n > 1)
 		r = strip_mix(m, strip, parts.n, ends);
-	if (r > 0) {
+	if (r < 0)
+		return r;
+	if (r)
 		n_ends = parts.n;
-		r = 0;
-	}
-	/* KV blocks one by one take longer than in runs, and a work tile more than there are blocks
-	 * is waited for by all */
-	for (uint32_t i = 0; !r && one_each && parts.n > 1 && !n_ends && i < PART_STEPS; i++) {
-		n_ends = count_parts(m, strip, parts.each_ns, parts.n, ends);
-		if (n_ends <= parts.n)
-			break;
-		parts.each_ns *= 1.05;
-	}
+	else if (one_each && parts.n > 1)
+		n_ends = find_ends(m, strip, &parts, ends);
+	r = 0;
 	for (uint32_t i = 0; end < m->n_kv_blocks && !r; i++) {
 		struct cut cut = {.strip = strip, .begin = end, .end = m->n_kv_blocks};
 
 		if (parts.n > 1)
-			cut.end = n_ends && n_ends <= parts.n
-					  ? ends[i]
-					  : part_end(m, strip, end, parts.each_ns);
+			cut.end = n_ends ? ends[i] : part_end(m, strip, end, parts.each_ns);
 		end = cut.end;
 		r = make_work_tile(m, &cut);
 	}
