@@ -17,6 +17,7 @@
 
 #define PAGE_TOKENS 32u
 #define KV_TILE_KB 16 /* of head dim 128 */
+#define KV_BLOCK_KB 4 /* the same */
 #define PAGES_PER_EXTENT 64u
 #define ROUNDS 60u
 #define STEP 0.01 /* of a constant, for slopes */
@@ -36,6 +37,9 @@ static const struct {
 	{"copy_ns", offsetof(struct costs, copy_ns)},
 	{"kv_tile_ns_per_kb", offsetof(struct costs, kv_tile_ns_per_kb)},
 	{"wide_tile_ns_per_kb", offsetof(struct costs, wide_tile_ns_per_kb)},
+	{"kv_tile_ns", offsetof(struct costs, kv_tile_ns)},
+	{"wide_tile_ns", offsetof(struct costs, wide_tile_ns)},
+	{"turned_times", offsetof(struct costs, turned_times)},
 	{"part_ns_per_kb", offsetof(struct costs, part_ns_per_kb)},
 	{"merge_ns", offsetof(struct costs, merge_ns)},
 	{"memory_ns_per_kb", offsetof(struct costs, memory_ns_per_kb)},
@@ -91,6 +95,18 @@ static const struct design designs[] = {
 	{"wide_tiles_1024", 128, 0, 192, 1024, 1, 8, 0},
 	{"wide_tiles_4096", 128, 0, 192, 4096, 1, 8, 0},
 	{"wide_tiles_8192", 128, 0, 192, 8192, 1, 8, 0},
+	/* with 64 rows, whose warp groups take wide tiles by turns, and of another head dim */
+	{"turned_1024", 128, 0, 96, 1024, 1, 4, 0},
+	{"turned_4096", 128, 0, 96, 4096, 1, 4, 0},
+	{"turned_8192", 128, 0, 96, 8192, 1, 4, 0},
+	{"wide_64_4096", 64, 0, 192, 4096, 1, 8, 0},
+	{"turned_64_4096", 64, 0, 96, 4096, 1, 4, 0},
+	/* 32 rows, which have no wide tiles, of other head dims: what does not go by it */
+	{"narrow_4096", 128, 0, 48, 4096, 1, 2, 0},
+	{"narrow_64_1024", 64, 0, 48, 1024, 1, 2, 0},
+	{"narrow_64_4096", 64, 0, 48, 4096, 1, 2, 0},
+	{"narrow_64_8192", 64, 0, 48, 8192, 1, 2, 0},
+	{"narrow_256_4096", 256, 0, 48, 4096, 1, 2, 0},
 	{"kv_tiles_512", 256, 0, 192, 512, 1, 8, 0},
 	{"kv_tiles_2048", 256, 0, 192, 2048, 1, 8, 0},
 	/* 16 rows and more, each block of them with a KV tile of its own, of 32 tokens or of one:
@@ -294,6 +310,15 @@ static struct costs moved_by(const struct costs *costs, struct system system, do
 	return moved;
 }
 
+/* Where all of it is said to go by KB, half begins as what every KV block takes. */
+static void split_fold(double *ns_per_kb, double *ns)
+{
+	if (*ns > 0)
+		return;
+	*ns_per_kb /= 2;
+	*ns = *ns_per_kb * KV_BLOCK_KB;
+}
+
 /* Arithmetic that hides behind reading has no slope, nor has what is nothing: starts above. */
 static void start_above(struct costs *costs)
 {
@@ -302,6 +327,8 @@ static void start_above(struct costs *costs)
 
 	costs->kv_tile_ns_per_kb = fmax(costs->kv_tile_ns_per_kb, hidden);
 	costs->wide_tile_ns_per_kb = fmax(costs->wide_tile_ns_per_kb, hidden);
+	split_fold(&costs->kv_tile_ns_per_kb, &costs->kv_tile_ns);
+	split_fold(&costs->wide_tile_ns_per_kb, &costs->wide_tile_ns);
 	for (uint32_t j = 0; j < FIT_CONSTANTS; j++) {
 		if (*fit_constant(costs, j) <= 0)
 			*fit_constant(costs, j) = 1;

@@ -52,7 +52,7 @@ int fit_solve(const struct fit_experiment *experiments, uint32_t n, const struct
 int fit_choose(const struct fit_experiment *experiments, uint32_t n, const struct fit_card *card,
 	       struct costs *costs);
 
-#define FIT_CONSTANTS 12u
+#define FIT_CONSTANTS 15u
 #define FIT_COSTS "costs" /* of a file of times: the constants that were fitted to them, by name */
 
 /* Names and places of the fitted. */

@@ -21,8 +21,11 @@ static const struct costs first = {
 	.row_ns_per_kb = 12,
 	.read_ns_per_kb = 14,
 	.copy_ns = 110,
-	.kv_tile_ns_per_kb = 6,
-	.wide_tile_ns_per_kb = 4,
+	.kv_tile_ns_per_kb = 4,
+	.kv_tile_ns = 36,
+	.wide_tile_ns_per_kb = 2,
+	.wide_tile_ns = 6,
+	.turned_times = 1.6,
 	.part_ns_per_kb = 20,
 	.merge_ns = 3500,
 	.memory_ns_per_kb = 0.24,
@@ -43,7 +46,7 @@ static void fixture_init(struct fixture *f, struct oracle_random *random, double
 	f->costs = first;
 	for (uint32_t i = 0; i < FIT_CONSTANTS; i++)
 		*fit_constant(&f->costs, i) *= 0.8 + 0.4 * oracle_below(random, 1000) / 1000;
-	/* arithmetic in wide tiles must be what they take */
+	/* arithmetic must be what tiles take, in wide ones and of narrow head dims (kv_tile_ns) */
 	f->costs.wide_tile_ns_per_kb =
 		(f->costs.read_ns_per_kb + f->costs.copy_ns / 16) * 1.4 / DEVICE_WARPS;
 	for (uint32_t i = 0; i < fit_count(); i++) {

@@ -1,7 +1,8 @@
 /*
  * program_speed.c - the shape of a Llama of 8 billion weights, bf16, which are random and the same
  * 64 MiB over and over: what is timed is reading and arithmetic. Rows are sequences of one token
- * each, whose likeliest 20 are wanted. Tensors lie as the daemon lays them.
+ * each, whose likeliest 20 are wanted: on nothing, or on a document that they share, beside a
+ * prompt's next rows. Tensors lie as the daemon lays them.
  */
 #include "program_speed.h"
 
@@ -26,8 +27,12 @@
 #define PIECE_BYTES (64 * MIB)
 #define ROWS_MAX 1024u
 #define TIMES 30u
-#define EXTENTS 8u
+#define EXTENTS 80u /* at most; committed as runs need them */
 #define EXTENT_BYTES (256 * MIB)
+#define PAGE_TOKENS 32u
+#define PAGE_BYTES (UINT64_C(4) * LAYERS * KV_HEADS * DIM * PAGE_TOKENS)
+#define PAGES (uint32_t)(EXTENTS * EXTENT_BYTES / PAGE_BYTES)
+#define DOCUMENT 32768u /* tokens */
 
 enum { NORM, DOWN, GATE, UP, NORM_2, O, Q, K, V, N_SLOTS };
 
@@ -44,7 +49,7 @@ struct speed {
 	double inv_freq[DIM / 2];
 	/* of a run */
 	struct work_node nodes[ROWS_MAX];
-	struct work_slice slices[ROWS_MAX];
+	struct work_slice slices[PAGES];
 	struct work_query queries[ROWS_MAX];
 	struct backend_io io[ROWS_MAX];
 	uint32_t ids[ROWS_MAX], positions[ROWS_MAX];
@@ -53,6 +58,14 @@ struct speed {
 	struct program_row *out;
 	uint64_t base;
 	uint64_t plan_id;
+	uint32_t n_extents; /* committed */
+};
+
+/* Of a run. */
+struct speed_rows {
+	uint32_t n_tokens; /* sequences of one token each */
+	uint32_t n_prompt; /* rows of one sequence more */
+	uint32_t before; /* of the prompt, whole pages; not 0: the others are on a document */
 };
 
 static void check(int r, const char *what)
@@ -134,7 +147,7 @@ static void make_program(struct speed *s)
 	static const struct program_kind kind = {0, sizeof(ops) / sizeof(ops[0])};
 
 	s->p = (struct program){
-		.shape = {LAYERS, HEADS, KV_HEADS, DIM, 32, WORK_BF16, 0.08838835f, 0, 0},
+		.shape = {LAYERS, HEADS, KV_HEADS, DIM, PAGE_TOKENS, WORK_BF16, 0.08838835f, 0, 0},
 		.hidden = HIDDEN,
 		.n_vocab = VOCABULARY,
 		.max_positions = 1u << 17,
@@ -195,8 +208,6 @@ static void open_all(struct speed *s, const char *module)
 
 	*(void **)&s->products = dlsym(at, CUDA_MODULE_MEASURE_PRODUCTS);
 	check(s->ops->open(&config, &s->b, why, sizeof(why)), why);
-	for (uint32_t i = 0; i < EXTENTS; i++)
-		check(s->ops->extent_commit(s->b, i), "extents");
 	make_program(s);
 	check(program_check(&s->p, &widths, why), why);
 	load_weights(s);
@@ -210,31 +221,60 @@ static void open_all(struct speed *s, const char *module)
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-/* n sequences of a token; or one of n, a prompt, of whose last row something is wanted. */
-static void fill(struct speed *s, uint32_t n, bool prompt, struct work_tree *tree)
+/* The next node, on parent, whose last n_rows tokens are new. */
+static void add_node(struct speed *s, struct work_tree *tree, uint32_t parent, uint32_t n_tokens,
+		     uint32_t n_rows)
 {
-	uint32_t n_slices = prompt ? ceil_div(n, 32) : n;
+	uint32_t pos = parent == WORK_NONE ? 0 : s->nodes[parent].n_tokens;
+	uint32_t first = tree->n_slices, n_pages = ceil_div(n_tokens, PAGE_TOKENS);
+	uint32_t first_new = (n_tokens - n_rows) / PAGE_TOKENS;
 
-	for (uint32_t i = 0; i < n_slices; i++)
-		s->slices[i] =
-			(struct work_slice){i, 0, (uint16_t)(prompt ? min_u32(32, n - i * 32) : 1)};
+	for (uint32_t i = 0; i < n_pages; i++)
+		s->slices[first + i] = (struct work_slice){
+			first + i, 0, (uint16_t)min_u32(PAGE_TOKENS, n_tokens - i * PAGE_TOKENS)};
+	s->nodes[tree->n_nodes] = (struct work_node){parent, pos, n_tokens, first, n_pages};
+	tree->n_slices += n_pages;
+	if (n_rows > 0) {
+		s->queries[tree->n_queries] = (struct work_query){.node = tree->n_nodes,
+								  .pos = pos + n_tokens - n_rows,
+								  .n_rows = n_rows};
+		s->io[tree->n_queries++] =
+			(struct backend_io){.slots = &s->slices[first + first_new],
+					    .n_slots = n_pages - first_new};
+	}
+	tree->n_nodes++;
+}
+
+static void commit(struct speed *s, uint32_t n_pages)
+{
+	for (; s->n_extents * EXTENT_BYTES < n_pages * PAGE_BYTES; s->n_extents++)
+		check(s->ops->extent_commit(s->b, s->n_extents), "extents");
+}
+
+/* Returns of how many rows something is wanted: all that are no prompt's, or the last. */
+static uint32_t fill(struct speed *s, struct speed_rows of, struct work_tree *tree)
+{
+	uint32_t parent = of.before ? 0 : WORK_NONE, n = of.n_tokens + of.n_prompt, n_wanted;
+
+	*tree = (struct work_tree){s->nodes, s->slices, s->queries, 0, 0, 0};
+	if (of.before)
+		add_node(s, tree, WORK_NONE, DOCUMENT, 0);
+	for (uint32_t i = 0; i < of.n_tokens; i++)
+		add_node(s, tree, parent, 1, 1);
+	if (of.n_prompt)
+		add_node(s, tree, WORK_NONE, of.before + of.n_prompt, of.n_prompt);
+	commit(s, tree->n_slices);
 	for (uint32_t i = 0; i < n; i++) {
-		s->nodes[i] = (struct work_node){WORK_NONE, 0, 1, i, 1};
-		s->queries[i] = (struct work_query){.node = i, .n_rows = 1};
-		s->io[i] = (struct backend_io){.slots = &s->slices[i], .n_slots = 1};
 		s->ids[i] = i * 37 % VOCABULARY;
-		s->positions[i] = prompt ? i : 0;
-		s->wanted[i] = (struct program_wanted){prompt ? n - 1 : i, PROGRAM_WANT_TOP, 20,
-						       PROGRAM_NONE,
+		s->positions[i] =
+			i < of.n_tokens ? (of.before ? DOCUMENT : 0) : of.before + i - of.n_tokens;
+	}
+	n_wanted = max_u32(of.n_tokens, 1);
+	for (uint32_t i = 0; i < n_wanted; i++)
+		s->wanted[i] = (struct program_wanted){of.n_tokens ? i : n - 1, PROGRAM_WANT_TOP,
+						       20, PROGRAM_NONE,
 						       s->base + i * sizeof(struct program_row)};
-	}
-	if (prompt) {
-		s->nodes[0] = (struct work_node){WORK_NONE, 0, n, 0, n_slices};
-		s->queries[0].n_rows = n;
-		s->io[0].n_slots = n_slices;
-	}
-	n = prompt ? 1 : n;
-	*tree = (struct work_tree){s->nodes, s->slices, s->queries, n, n_slices, n};
+	return n_wanted;
 }
 
 static void plan(struct speed *s, const struct work_tree *tree)
@@ -261,19 +301,19 @@ static void sort(double *x)
 }
 
 /* The first ones make room, a plan, and load kernels. */
-static void time_runs(struct speed *s, uint32_t n, bool prompt)
+static void time_runs(struct speed *s, struct speed_rows of)
 {
 	struct work_tree tree;
+	uint32_t n_wanted = fill(s, of, &tree), n = of.n_tokens + of.n_prompt;
 	struct backend_job job = {.shape = &s->p.shape,
 				  .tree = &tree,
 				  .list = &s->list,
 				  .io = s->io};
-	struct program_rows rows = {n, s->ids, s->positions, s->wanted, prompt ? 1 : n};
+	struct program_rows rows = {n, s->ids, s->positions, s->wanted, n_wanted};
 	const struct backend_run run = {.program = s->program, .job = &job, .rows = &rows};
 	struct backend_ran ran;
 	double ms[TIMES], submit_ms[TIMES], first_ms = 0;
 
-	fill(s, n, prompt, &tree);
 	plan(s, &tree);
 	job.plan_id = s->plan_id;
 	for (uint32_t i = 0; i < TIMES + 3; i++) {
@@ -290,9 +330,9 @@ static void time_runs(struct speed *s, uint32_t n, bool prompt)
 	}
 	sort(ms);
 	sort(submit_ms);
-	printf("%4u rows%s: %.3f ms (least %.3f), of which submitting takes %.3f; the first %.3f\n",
-	       n, prompt ? " of a prompt" : "", ms[TIMES / 2], ms[0], submit_ms[TIMES / 2],
-	       first_ms);
+	printf("%4u rows, %u of a prompt behind %u tokens: %.3f ms (least %.3f), of which "
+	       "submitting takes %.3f; the first %.3f\n",
+	       n, of.n_prompt, of.before, ms[TIMES / 2], ms[0], submit_ms[TIMES / 2], first_ms);
 }
 
 static void time_products(struct speed *s, uint32_t n)
@@ -314,13 +354,30 @@ static void time_all(struct speed *s)
 			      many[] = {64, 128, 192, 256, 400, 512, 576, 704, 1024};
 
 	for (uint32_t i = 0; i < sizeof(some) / sizeof(some[0]); i++)
-		time_runs(s, some[i], false);
+		time_runs(s, (struct speed_rows){some[i], 0, 0});
 	for (uint32_t i = 0; i < sizeof(many) / sizeof(many[0]); i++)
-		time_runs(s, many[i], true);
+		time_runs(s, (struct speed_rows){0, many[i], 0});
 	for (uint32_t i = 0; i < sizeof(some) / sizeof(some[0]); i++)
 		time_products(s, some[i]);
 	for (uint32_t i = 0; i < sizeof(many) / sizeof(many[0]); i++)
 		time_products(s, many[i]);
+}
+
+/* N: sequences; Np: a prompt; N+M@B: sequences on the document, M rows of a prompt behind B. */
+static struct speed_rows read_rows(const char *text)
+{
+	char *end;
+	uint32_t n = max_u32(1, min_u32((uint32_t)strtoul(text, &end, 10), ROWS_MAX));
+	struct speed_rows of = {n, 0, 0};
+
+	if (*end == 'p')
+		return (struct speed_rows){0, n, 0};
+	if (*end == '+')
+		of.n_prompt = min_u32((uint32_t)strtoul(end + 1, &end, 10), ROWS_MAX - n);
+	if (*end == '@')
+		of.before = min_u32((uint32_t)strtoul(end + 1, &end, 10), DOCUMENT) / PAGE_TOKENS *
+			    PAGE_TOKENS;
+	return of;
 }
 
 int program_speed(const struct backend_ops *ops, const char *module, char *const *rows)
@@ -333,11 +390,10 @@ int program_speed(const struct backend_ops *ops, const char *module, char *const
 	if (!*rows)
 		time_all(s);
 	for (; *rows; rows++) {
-		char *end;
-		uint32_t n = max_u32(1, min_u32((uint32_t)strtoul(*rows, &end, 10), ROWS_MAX));
+		struct speed_rows of = read_rows(*rows);
 
-		time_runs(s, n, *end == 'p');
-		time_products(s, n);
+		time_runs(s, of);
+		time_products(s, of.n_tokens + of.n_prompt);
 	}
 	ops->arena_detach(s->b, s->base, ROWS_MAX * 4096);
 	ops->program->program_free(s->b, s->program);

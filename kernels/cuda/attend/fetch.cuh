@@ -24,6 +24,10 @@ __device__ inline void prefetch(const void *from, uint64_t bytes, uint32_t threa
 }
 
 #define PREFETCH_ROWS 256u
+/* Where a block has fewer work tiles than so many, it draws the next when it has asked for all of
+ * the one before, so that who is slow has no more than one to do. Where it has more, a work tile
+ * sooner: long prefill is 9 % faster so (NOTES.md). */
+#define LATE_WAVES 6u
 
 template <typename T> struct fetch {
 	const struct device_attend *a;
@@ -33,6 +37,10 @@ template <typename T> struct fetch {
 	bool again; /* the ring has been gone round */
 	bool begun; /* something was asked for */
 	uint32_t early; /* KV tiles that may still be asked for before the first work tile's Q is */
+	bool waited; /* the launch before has ended: tickets are this one's */
+	bool draws; /* the next ticket is to be drawn, once they are */
+	bool late; /* when the last of a work tile's KV tiles are asked for (LATE_WAVES) */
+	uint32_t next; /* the ticket; of the first lane alone */
 
 	__device__ void step(uint32_t n)
 	{
@@ -68,12 +76,35 @@ __device__ inline void clear_missing(char *slot, uint32_t there, uint32_t lane)
 
 #define NO_LIMIT UINT32_MAX
 
+/* The next ticket, of which no more than n_entries are drawn. An atomicAdd would become one for the
+ * whole warp, which waits for the answer at once. */
+__device__ inline uint32_t draw(const struct device_attend &a)
+{
+	return gridDim.x + atomicInc(&a.ticket[0], a.n_entries);
+}
+
+/* Now, or once the launch before has ended; which is over at once where it was waited for. */
+template <typename T> __device__ inline void draw_next(struct fetch<T> &f)
+{
+	const struct device_attend &a = *f.a;
+
+	f.draws = !f.waited;
+	if (f.draws)
+		return;
+	launch_wait();
+	f.next = a.n_entries > gridDim.x && f.lane == 0 ? draw(a) : a.n_entries;
+}
+
 /* What is asked for first comes first, and nothing can begin without Q: a ring full of KV would be
- * before it. */
+ * before it. Q is there once the launch before has ended: KV that is old was asked for without
+ * waiting, a ticket is drawn behind the wait. */
 template <typename T> __device__ inline void await_q(struct fetch<T> &f)
 {
 	named_barrier(FIRST_Q_BARRIER, (DEVICE_WARPS + 1) * 32);
 	f.early = NO_LIMIT;
+	f.waited = true;
+	if (f.draws)
+		draw_next(f);
 }
 
 #if __CUDA_ARCH__ >= 900
@@ -260,6 +291,8 @@ __device__ inline void fetch_work_tile(struct fetch<T> &f, const struct device_w
 	     done += n, n = 32) {
 		uint4 next = make_uint4(0, 0, 0, 0);
 
+		if (f.late && done + n >= work_tile.n_kv_tiles)
+			draw_next(f);
 		if (done + n + f.lane < work_tile.n_kv_tiles)
 			next = sources[done + n + f.lane];
 		fetch_kv_tiles<T>(f, pool, kv_tiles + done, mine,
@@ -267,21 +300,6 @@ __device__ inline void fetch_work_tile(struct fetch<T> &f, const struct device_w
 								  : n);
 		mine = next;
 	}
-}
-
-/* The next ticket, of which no more than n_entries are drawn. An atomicAdd would become one for the
- * whole warp, which waits for the answer at once. */
-__device__ inline uint32_t draw(const struct device_attend &a)
-{
-	return gridDim.x + atomicInc(&a.ticket[0], a.n_entries);
-}
-
-/* By the first lane; to the others the answer means nothing. The wait is over at once where it is
- * not the first. */
-__device__ inline uint32_t draw_for(const struct device_attend &a, uint32_t lane)
-{
-	launch_wait();
-	return a.n_entries > gridDim.x && lane == 0 ? draw(a) : a.n_entries;
 }
 
 /* The last block to end leaves the counters as it found them. */
@@ -335,28 +353,29 @@ __device__ inline struct entry read_entry(const struct device_attend &a, uint32_
 	return (struct entry){v.work_tile, place.y, first};
 }
 
-/* now: of the block's first ticket, which is dealt; what follows is drawn. */
+/* now: of the block's first ticket, which is dealt; what follows is drawn. All blocks draw at the
+ * same stage of a work tile: else those that are sooner take what others should have. */
 template <typename T>
 __device__ void fetch_run(const struct device_attend &a, char *shared, struct entry now)
 {
 	typedef layout<T> at;
 	struct fetch<T> f = {
-		&a, shared, threadIdx.x % 32, {0, 0}, false, false, KV_TILES_BEFORE_Q
+		.a = &a, .shared = shared, .lane = threadIdx.x % 32
 	};
 	uint32_t ticket = blockIdx.x, base = shared_address(shared);
-	bool waited = false;
 	work_ring to = {0, 0};
 
+	f.early = KV_TILES_BEFORE_Q;
+	f.late = a.n_entries < LATE_WAVES * gridDim.x;
 	for (;; to.step()) {
 		struct work *work = (struct work *)(shared + at::work) + to.slot;
-		uint32_t next;
 		bool over = ticket >= a.n_entries;
 
 		/* a schedule that the launch before makes says nothing yet */
-		if (!waited && !over &&
+		if (!f.waited && !over &&
 		    (a.head_work_tiles || !(now.work_tile.flags & DEVICE_WORK_TILE_OLD))) {
 			launch_wait();
-			waited = true;
+			f.waited = true;
 			if (a.patched)
 				now = read_entry(a, ticket, f.lane);
 		}
@@ -371,17 +390,12 @@ __device__ void fetch_run(const struct device_attend &a, char *shared, struct en
 		__syncwarp();
 		if (over)
 			break;
-		/* tickets are the launch's own once the one before has ended: where KV that is old
-		 * was asked for without waiting, they are drawn behind it */
-		if (waited)
-			next = draw_for(a, f.lane);
+		if (!f.late)
+			draw_next(f);
 		fetch_work_tile<T>(f, now.work_tile, now.head, now.first);
 		if (f.early != NO_LIMIT)
 			await_q(f);
-		if (!waited)
-			next = draw_for(a, f.lane);
-		waited = true;
-		ticket = __shfl_sync(~0u, next, 0);
+		ticket = __shfl_sync(~0u, f.next, 0);
 		if (ticket < a.n_entries)
 			now = read_entry(a, ticket, f.lane);
 	}

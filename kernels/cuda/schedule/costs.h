@@ -11,6 +11,8 @@
 
 #include "kernels/cuda/device/code.h"
 
+#include <stdbool.h>
+
 struct costs {
 	const char *architecture;
 	const char *fitted; /* how, and for which card */
@@ -20,8 +22,13 @@ struct costs {
 	double read_ns_per_kb; /* KV blocks, from the cache */
 	/* more, of what lies apart: up to 4 KV blocks side by side come by one copy */
 	double copy_ns;
-	double kv_tile_ns_per_kb; /* arithmetic of one row block on KV blocks in KV tiles */
-	double wide_tile_ns_per_kb; /* the same in wide tiles */
+	/* arithmetic of one row block on KV blocks in KV tiles: products, and weights of a KV
+	 * block, as many whatever the head dim */
+	double kv_tile_ns_per_kb, kv_tile_ns;
+	double wide_tile_ns_per_kb, wide_tile_ns; /* the same in wide tiles */
+	/* times as long, in wide tiles of four row blocks: the two warp groups take them by turns,
+	 * and none has a run of them */
+	double turned_times;
 	double part_ns_per_kb; /* partials, written and read */
 	double merge_ns; /* of the launch that merges partials */
 	double memory_ns_per_kb; /* what all read and write together, each KB once */
@@ -39,5 +46,12 @@ struct costs {
 /* Of the code that a device computes with: a device newer than all that were measured runs the
  * portable one, and is planned for by that one's table. */
 const struct costs *costs_find(enum code code);
+
+/* Arithmetic of one row block on a KV block of so many KB, in wide tiles or in KV tiles. */
+static inline double costs_fold_ns(const struct costs *costs, bool wide, double kv_block_kb)
+{
+	return wide ? costs->wide_tile_ns_per_kb * kv_block_kb + costs->wide_tile_ns
+		    : costs->kv_tile_ns_per_kb * kv_block_kb + costs->kv_tile_ns;
+}
 
 #endif

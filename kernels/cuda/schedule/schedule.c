@@ -100,6 +100,7 @@ static struct make make_begin(struct schedule *schedule, const struct schedule_w
 	double kv_block_kb = kv_block_bytes(want->shape->head_dim, want->shape->head_dim) / 1024.0;
 	struct row_map map = row_map_of(want->shape);
 	double row_kb = map.heads * want->shape->head_dim * 4.0 / 1024;
+	double wide_ns = costs_fold_ns(costs, true, kv_block_kb);
 
 	memset(schedule->n, 0, sizeof(schedule->n));
 	schedule->n_parts = 0;
@@ -114,8 +115,9 @@ static struct make make_begin(struct schedule *schedule, const struct schedule_w
 		.wide = code_takes_wide(want->code, want->shape->head_dim),
 		.block_tokens = DEVICE_BLOCK_ROWS / map.heads,
 		.read_ns = costs->read_ns_per_kb * kv_block_kb,
-		.kv_tile_ns = costs->kv_tile_ns_per_kb * kv_block_kb,
-		.wide_tile_ns = costs->wide_tile_ns_per_kb * kv_block_kb,
+		.kv_tile_ns = costs_fold_ns(costs, false, kv_block_kb),
+		.wide_tile_ns = wide_ns,
+		.turned_tile_ns = costs->turned_times * wide_ns,
 		.row_ns = costs->row_ns_per_kb * row_kb,
 		.part_ns = costs->part_ns_per_kb * row_kb * 2,
 	};

@@ -121,7 +121,8 @@ struct make {
 	bool even; /* strips of an item have as many rows each; else the last has the rest */
 	bool no_rests; /* a strip's parts are alike, where else the last would be a rest */
 	uint32_t block_tokens; /* rows of the schedule in a row block, at most */
-	double read_ns, kv_tile_ns, wide_tile_ns; /* of a KV block; of a KV block and block */
+	double read_ns; /* of a KV block; those that follow of a KV block and block */
+	double kv_tile_ns, wide_tile_ns, turned_tile_ns;
 	double row_ns, part_ns; /* of a row */
 	uint32_t n_kv_blocks; /* of the strip at hand */
 	uint32_t least_pos, most_low; /* of its rows */

@@ -42,24 +42,30 @@ static void fill(struct open_tile *open, uint32_t *folded, uint32_t room, uint32
 		open->blocks = open->kv_blocks ? blocks : 0;
 }
 
-/* What block b has to fold. */
-static double block_ns(const struct make *m, const struct deal *deal, uint32_t b)
+/* Of a KV block in a wide tile, for each of so many row blocks. */
+static double wide_ns(const struct make *m, uint32_t n_blocks)
 {
+	return n_blocks > WARP_GROUP ? m->wide_tile_ns : m->turned_tile_ns;
+}
+
+/* What block b of so many has to fold. */
+static double block_ns(const struct make *m, const struct deal *deal, uint32_t n_blocks, uint32_t b)
+{
+	double each_ns = wide_ns(m, n_blocks);
 	uint32_t kv_tiles =
 		ceil_div(deal->narrow[b], DEVICE_KV_TILE_BLOCKS) + (deal->common.blocks >> b & 1);
-	double ns =
-		kv_tiles * DEVICE_KV_TILE_BLOCKS * m->kv_tile_ns + deal->wide[b] * m->wide_tile_ns;
+	double ns = kv_tiles * DEVICE_KV_TILE_BLOCKS * m->kv_tile_ns + deal->wide[b] * each_ns;
 
 	if (deal->wide_tile.blocks >> b & 1)
-		ns += deal->wide_tile.kv_blocks * m->wide_tile_ns;
+		ns += deal->wide_tile.kv_blocks * each_ns;
 	return ns;
 }
 
 /* Of the busiest block. */
-static double most_ns(const struct make *m, struct deal *deal)
+static double most_ns(const struct make *m, struct deal *deal, uint32_t n_blocks)
 {
 	for (; deal->touched; deal->touched &= deal->touched - 1) {
-		double ns = block_ns(m, deal, (uint32_t)__builtin_ctz(deal->touched));
+		double ns = block_ns(m, deal, n_blocks, (uint32_t)__builtin_ctz(deal->touched));
 
 		deal->most_ns = ns > deal->most_ns ? ns : deal->most_ns;
 	}
@@ -113,12 +119,13 @@ void load_add_some(const struct make *m, struct load *load, const struct seen_ru
 /* Of a KV block that all row blocks see, for each of them. */
 static double all_ns(const struct make *m, const struct load *load)
 {
-	return m->wide && load->n_blocks >= WARP_GROUP ? m->wide_tile_ns : m->kv_tile_ns;
+	return m->wide && load->n_blocks >= WARP_GROUP ? wide_ns(m, load->n_blocks) : m->kv_tile_ns;
 }
 
 double load_ns(const struct make *m, struct load *load)
 {
-	double near = most_ns(m, &load->near), turns = most_ns(m, &load->turns), fold;
+	double near = most_ns(m, &load->near, load->n_blocks);
+	double turns = most_ns(m, &load->turns, load->n_blocks), fold;
 	uint32_t sharing = 1;
 
 	if (load->first > load->last)
