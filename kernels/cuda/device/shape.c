@@ -9,6 +9,8 @@
 #include "kernels/say.h"
 
 #define LOG2_E 1.4426950408889634
+#define NAME_DIM(dim) #dim ", "
+#define DIM_NAMES KV_HEAD_DIMS(NAME_DIM)
 
 static bool check_shape(const struct work_shape *s, char *error, size_t error_bytes)
 {
@@ -16,8 +18,7 @@ static bool check_shape(const struct work_shape *s, char *error, size_t error_by
 		return false;
 	if (!kv_takes_dim(s->head_dim))
 		say(error, error_bytes,
-		    "head_dim %u is not 64, 96, 128, 192 or 256, which the GPU computes; backend = "
-		    "cpu takes it",
+		    "the GPU computes head_dim " DIM_NAMES "not %u; backend = cpu takes it",
 		    s->head_dim);
 	else if (s->page_tokens != 16 && s->page_tokens != 32 && s->page_tokens != 64)
 		say(error, error_bytes, "page_tokens %u is not 16, 32 or 64", s->page_tokens);

@@ -1,5 +1,5 @@
 /*
- * product.c - where a tensor lies, and a product on the batches' stream.
+ * product.c - where a tensor lies, whose kernels make a product, and one on the batches' stream.
  *
  * A product that cuBLASLt refuses is a failure of the device: nothing is computed in its place.
  */
