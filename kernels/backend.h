@@ -58,7 +58,8 @@ struct backend_chosen {
 	uint32_t n_ranges;
 	const uint32_t *ranges; /* [n_ranges]: first row, ascending from 0 */
 	/* [n_kv_heads][n_ranges][(n_blocks + 63) / 64]: bits; NULL: everything. Blocks that a row
-	 * stands in are kept. */
+	 * stands in are kept, where they are this job's: of a part of a long path a head may keep
+	 * none at all. */
 	const uint64_t *kept;
 };
 

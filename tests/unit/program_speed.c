@@ -48,7 +48,7 @@ struct speed {
 	uint8_t kind_of[LAYERS];
 	double inv_freq[DIM / 2];
 	/* of a run */
-	struct work_node nodes[ROWS_MAX];
+	struct work_node nodes[ROWS_MAX + 2]; /* with the document and a prompt */
 	struct work_slice slices[PAGES];
 	struct work_query queries[ROWS_MAX];
 	struct backend_io io[ROWS_MAX];
@@ -330,9 +330,13 @@ static void time_runs(struct speed *s, struct speed_rows of)
 	}
 	sort(ms);
 	sort(submit_ms);
-	printf("%4u rows, %u of a prompt behind %u tokens: %.3f ms (least %.3f), of which "
-	       "submitting takes %.3f; the first %.3f\n",
-	       n, of.n_prompt, of.before, ms[TIMES / 2], ms[0], submit_ms[TIMES / 2], first_ms);
+	printf("%4u rows", n);
+	if (of.before)
+		printf(", %u on a document", of.n_tokens);
+	if (of.n_prompt)
+		printf(", %u of a prompt behind %u tokens", of.n_prompt, of.before);
+	printf(": %.3f ms (least %.3f), of which submitting takes %.3f; the first %.3f\n",
+	       ms[TIMES / 2], ms[0], submit_ms[TIMES / 2], first_ms);
 }
 
 static void time_products(struct speed *s, uint32_t n)
@@ -367,16 +371,17 @@ static void time_all(struct speed *s)
 static struct speed_rows read_rows(const char *text)
 {
 	char *end;
-	uint32_t n = max_u32(1, min_u32((uint32_t)strtoul(text, &end, 10), ROWS_MAX));
+	uint32_t n = min_u32((uint32_t)strtoul(text, &end, 10), ROWS_MAX), before = 0;
 	struct speed_rows of = {n, 0, 0};
 
 	if (*end == 'p')
-		return (struct speed_rows){0, n, 0};
+		return (struct speed_rows){0, max_u32(1, n), 0};
 	if (*end == '+')
 		of.n_prompt = min_u32((uint32_t)strtoul(end + 1, &end, 10), ROWS_MAX - n);
 	if (*end == '@')
-		of.before = min_u32((uint32_t)strtoul(end + 1, &end, 10), DOCUMENT) / PAGE_TOKENS *
-			    PAGE_TOKENS;
+		before = min_u32((uint32_t)strtoul(end + 1, &end, 10), DOCUMENT);
+	of.before = ceil_div(before, PAGE_TOKENS) * PAGE_TOKENS;
+	of.n_tokens += n + of.n_prompt == 0;
 	return of;
 }
 

@@ -24,9 +24,9 @@ __device__ inline void prefetch(const void *from, uint64_t bytes, uint32_t threa
 }
 
 #define PREFETCH_ROWS 256u
-/* Where a block has fewer work tiles than so many, it draws the next when it has asked for all of
- * the one before, so that who is slow has no more than one to do. Where it has more, a work tile
- * sooner: long prefill is 9 % faster so (NOTES.md). */
+/* Where a block has fewer work tiles than so many, it draws the next as it comes to the last KV
+ * tiles of the one before, so that who is slow draws late. Where it has more, a work tile sooner:
+ * long prefill is 9 % faster so (NOTES.md). */
 #define LATE_WAVES 6u
 
 template <typename T> struct fetch {
@@ -39,7 +39,7 @@ template <typename T> struct fetch {
 	uint32_t early; /* KV tiles that may still be asked for before the first work tile's Q is */
 	bool waited; /* the launch before has ended: tickets are this one's */
 	bool draws; /* the next ticket is to be drawn, once they are */
-	bool late; /* when the last of a work tile's KV tiles are asked for (LATE_WAVES) */
+	bool late; /* with a work tile's last KV tiles, not with its first (LATE_WAVES) */
 	uint32_t next; /* the ticket; of the first lane alone */
 
 	__device__ void step(uint32_t n)
@@ -284,14 +284,14 @@ __device__ inline void fetch_work_tile(struct fetch<T> &f, const struct device_w
 
 	if (work_tile.flags & DEVICE_WORK_TILE_WIDE) {
 		fetch_align<T>(f);
-		if (!f.begun)
+		if (!f.begun && f.early != NO_LIMIT)
 			f.early = DEVICE_WIDE_KV_TILES;
 	}
 	for (uint32_t done = 0, n = DEVICE_FIRST_KV_TILES; done < work_tile.n_kv_tiles;
 	     done += n, n = 32) {
 		uint4 next = make_uint4(0, 0, 0, 0);
 
-		if (f.late && done + n >= work_tile.n_kv_tiles)
+		if (f.late && done > 0 && done + n >= work_tile.n_kv_tiles)
 			draw_next(f);
 		if (done + n + f.lane < work_tile.n_kv_tiles)
 			next = sources[done + n + f.lane];
@@ -367,6 +367,7 @@ __device__ void fetch_run(const struct device_attend &a, char *shared, struct en
 
 	f.early = KV_TILES_BEFORE_Q;
 	f.late = a.n_entries < LATE_WAVES * gridDim.x;
+	f.waited = !LARGE; /* there launches do not overlap */
 	for (;; to.step()) {
 		struct work *work = (struct work *)(shared + at::work) + to.slot;
 		bool over = ticket >= a.n_entries;
@@ -390,7 +391,8 @@ __device__ void fetch_run(const struct device_attend &a, char *shared, struct en
 		__syncwarp();
 		if (over)
 			break;
-		if (!f.late)
+		/* it may have none at all */
+		if (!f.late || now.work_tile.n_kv_tiles <= DEVICE_FIRST_KV_TILES)
 			draw_next(f);
 		fetch_work_tile<T>(f, now.work_tile, now.head, now.first);
 		if (f.early != NO_LIMIT)

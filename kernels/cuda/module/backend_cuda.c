@@ -383,12 +383,12 @@ static void cuda_cost(struct backend *b, const struct work_shape *shape, struct 
 	double kb_ns = 1 / (1024.0 * b->batch.n_blocks);
 	double kv_block_kb = kv_block_bytes(shape->head_dim, shape->head_dim) / 1024.0;
 	bool wide = code_takes_wide(b->batch.code, shape->head_dim);
-	double fold_ns = costs_fold_ns(costs, wide, kv_block_kb) / kv_block_kb;
+	double kb_fold_ns = costs_fold_ns(costs, wide, kv_block_kb) / kv_block_kb;
 
 	*ret = (struct backend_cost){
 		.fixed_ns = costs->batch_ns,
 		.kv_ns_per_byte = costs->read_ns_per_kb * kb_ns,
-		.row_ns_per_byte = BESIDE_FOLD * fold_ns / DEVICE_BLOCK_ROWS * kb_ns,
+		.row_ns_per_byte = BESIDE_FOLD * kb_fold_ns / DEVICE_BLOCK_ROWS * kb_ns,
 	};
 }
 
