@@ -27,7 +27,7 @@
 #define CHUNK_VALUES 8u
 #define ROWS_COMPARED 12u
 #define N_TREES 6u
-#define SECONDS_MOST 60u /* of a test that might not end */
+#define SECONDS_MOST 100u /* of a test that might not end */
 
 /* Sums are of floats as a GPU has them: the error is that of weights and outputs in the dtype, half
  * a step of which is 2^-11 and 2^-8 of a value. */
@@ -409,7 +409,7 @@ static void test_a_work_tile_without_kv_is_passed(void **state)
 
 	(void)state;
 	alarm(SECONDS_MOST);
-	for (uint32_t i = 0; i < 4 * N_TREES; i++) {
+	for (uint32_t i = 0; i < 2 * N_TREES; i++) {
 		struct played *p = played_new(draw_shape(&random));
 
 		p->lacks = true;
