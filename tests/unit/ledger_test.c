@@ -71,7 +71,7 @@ static void weights_are_not_given_what_kv_has(void **state)
 	fixture_expect_ready(a);
 	fixture_expect_failure(fixture_begin(table, ALICE, &fd, 1), -ENOSPC, "KV has");
 	assert_int_equal(ledger.of[LEDGER_WEIGHTS], 100 * KIB);
-	weights_unref(a);
+	fixture_leave(a);
 	b = fixture_load(table, BOB, fixture_path("b"));
 	fixture_expect_ready(b);
 	assert_int_equal(ledger.of[LEDGER_WEIGHTS], 90 * KIB);

@@ -90,7 +90,7 @@ static void what_was_idle_is_taken_up_within_the_share(void **state)
 	fixture_settle(table, 1000 * KIB);
 	fd = fixture_open(fixture_path("1001.500"));
 	fixture_expect_failure(fixture_begin(table, ALICE, &fd, 1), -ENOSPC, "leaves to others");
-	weights_unref(b);
+	fixture_leave(b);
 	a = fixture_load(table, ALICE, fixture_path("1001.500"));
 	fixture_expect_ready(a);
 	weights_unref(a);
