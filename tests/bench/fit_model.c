@@ -16,8 +16,8 @@
 #include <string.h>
 
 #define PAGE_TOKENS 32u
-#define KV_TILE_KB 16 /* of head dim 128 */
-#define KV_BLOCK_KB 4 /* the same */
+#define KV_BLOCK_KB 4 /* of head dim 128 */
+#define KV_TILE_KB (DEVICE_KV_TILE_BLOCKS * KV_BLOCK_KB)
 #define PAGES_PER_EXTENT 64u
 #define ROUNDS 60u
 #define STEP 0.01 /* of a constant, for slopes */

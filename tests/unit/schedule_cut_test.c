@@ -23,16 +23,24 @@ struct cut {
 	struct schedule schedule;
 };
 
-/* A tree of two levels, scheduled as the choice says. */
-static void cut_make(struct cut *c, struct workload_spec *spec, const uint32_t nodes[2],
-		     const uint32_t tokens[2], struct schedule_choice choice)
+static struct workload_spec spec_of(uint32_t n_q_heads, uint32_t n_kv_heads)
+{
+	return (struct workload_spec){.shape = {.n_layers = 1,
+						.n_q_heads = n_q_heads,
+						.n_kv_heads = n_kv_heads,
+						.head_dim = HEAD_DIM,
+						.page_tokens = PAGE_TOKENS,
+						.dtype = WORK_FP16,
+						.scale = 1 / sqrtf(HEAD_DIM)}};
+}
+
+/* Scheduled as the choice says. Takes over spec. */
+static void cut_schedule(struct cut *c, struct workload_spec *spec, struct schedule_choice choice)
 {
 	uint64_t page_sources =
 		(uint64_t)spec->shape.n_kv_heads * PAGE_TOKENS * 4 * HEAD_DIM / KV_SOURCE_BYTES;
 
 	*c = (struct cut){0};
-	snprintf(spec->name, sizeof(spec->name), "cut");
-	assert_int_equal(workload_spec_levels(spec, nodes, tokens, 2), 0);
 	assert_int_equal(fit_experiment_of(&c->experiment, spec), 0);
 
 	struct schedule_want want = {.shape = &c->experiment.spec.shape,
@@ -46,15 +54,13 @@ static void cut_make(struct cut *c, struct workload_spec *spec, const uint32_t n
 	assert_int_equal(schedule_make(&c->schedule, &want), 0);
 }
 
-static struct workload_spec spec_of(uint32_t n_q_heads, uint32_t n_kv_heads)
+/* A tree of two levels. */
+static void cut_make(struct cut *c, struct workload_spec *spec, const uint32_t nodes[2],
+		     const uint32_t tokens[2], struct schedule_choice choice)
 {
-	return (struct workload_spec){.shape = {.n_layers = 1,
-						.n_q_heads = n_q_heads,
-						.n_kv_heads = n_kv_heads,
-						.head_dim = HEAD_DIM,
-						.page_tokens = PAGE_TOKENS,
-						.dtype = WORK_FP16,
-						.scale = 1 / sqrtf(HEAD_DIM)}};
+	snprintf(spec->name, sizeof(spec->name), "cut");
+	assert_int_equal(workload_spec_levels(spec, nodes, tokens, 2), 0);
+	cut_schedule(c, spec, choice);
 }
 
 /* A root and leaves for one KV head, in work tiles of so many tokens at most. */
@@ -218,20 +224,13 @@ static void test_short_work_tiles_have_whole_turns(void **state)
 static void cut_init_beside(struct cut *c, uint32_t before, uint32_t n_new)
 {
 	enum { N_DECODE = 8, N_NODES = N_DECODE + 3 };
-	struct workload_spec spec = {.shape = {.n_layers = 1,
-					       .n_q_heads = 32,
-					       .n_kv_heads = 8,
-					       .head_dim = HEAD_DIM,
-					       .page_tokens = PAGE_TOKENS,
-					       .dtype = WORK_FP16,
-					       .scale = 1 / sqrtf(HEAD_DIM)},
-				     .parents = calloc(N_NODES, sizeof(uint32_t)),
-				     .tokens = calloc(N_NODES, sizeof(uint32_t)),
-				     .n_nodes = N_NODES,
-				     .n_new = 1,
-				     .last_new = n_new};
+	struct workload_spec spec = spec_of(32, 8);
 
-	*c = (struct cut){0};
+	spec.parents = calloc(N_NODES, sizeof(*spec.parents));
+	spec.tokens = calloc(N_NODES, sizeof(*spec.tokens));
+	spec.n_nodes = N_NODES;
+	spec.n_new = 1;
+	spec.last_new = n_new;
 	assert_true(spec.parents && spec.tokens);
 	spec.parents[0] = spec.parents[N_DECODE + 1] = WORK_NONE;
 	spec.parents[N_DECODE + 2] = N_DECODE + 1;
@@ -240,18 +239,7 @@ static void cut_init_beside(struct cut *c, uint32_t before, uint32_t n_new)
 		spec.tokens[i] = 64;
 	spec.tokens[N_DECODE + 1] = before;
 	spec.tokens[N_DECODE + 2] = n_new;
-	assert_int_equal(fit_experiment_of(&c->experiment, &spec), 0);
-
-	struct schedule_want want = {.shape = &c->experiment.spec.shape,
-				     .list = &c->experiment.list,
-				     .pages = {64, 8 * PAGE_TOKENS * 4 * HEAD_DIM / KV_SOURCE_BYTES,
-					       64 * 8 * PAGE_TOKENS * 4 * HEAD_DIM /
-						       KV_SOURCE_BYTES},
-				     .costs = costs_find(CODE_WGMMA),
-				     .n_blocks = BLOCKS,
-				     .code = CODE_WGMMA};
-
-	assert_int_equal(schedule_make(&c->schedule, &want), 0);
+	cut_schedule(c, &spec, (struct schedule_choice){0});
 }
 
 /* Work tiles that have these rows of the schedule alone: how many, and of how many KV tiles. */

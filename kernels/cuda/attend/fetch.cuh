@@ -272,7 +272,8 @@ template <typename T> __device__ inline void fetch_align(struct fetch<T> &f)
 	}
 }
 
-/* first: of lanes below DEVICE_FIRST_KV_TILES, sources of the work tile's first KV tiles. */
+/* And draws the next ticket. first: of lanes below DEVICE_FIRST_KV_TILES, sources of the work
+ * tile's first KV tiles. */
 template <typename T>
 __device__ inline void fetch_work_tile(struct fetch<T> &f, const struct device_work_tile &work_tile,
 				       uint32_t head, uint4 first)
@@ -282,6 +283,9 @@ __device__ inline void fetch_work_tile(struct fetch<T> &f, const struct device_w
 	const uint4 *sources = (const uint4 *)f.a->sources + work_tile.kv_tile;
 	uint4 mine = first;
 
+	/* it may have no KV tiles at all */
+	if (!f.late || work_tile.n_kv_tiles <= DEVICE_FIRST_KV_TILES)
+		draw_next(f);
 	if (work_tile.flags & DEVICE_WORK_TILE_WIDE) {
 		fetch_align<T>(f);
 		if (!f.begun && f.early != NO_LIMIT)
@@ -391,9 +395,6 @@ __device__ void fetch_run(const struct device_attend &a, char *shared, struct en
 		__syncwarp();
 		if (over)
 			break;
-		/* it may have none at all */
-		if (!f.late || now.work_tile.n_kv_tiles <= DEVICE_FIRST_KV_TILES)
-			draw_next(f);
 		fetch_work_tile<T>(f, now.work_tile, now.head, now.first);
 		if (f.early != NO_LIMIT)
 			await_q(f);
