@@ -33,6 +33,9 @@ if(COPPICE_CUDA_INCLUDE)
 	# What is said where no GPU can compute: the runtime's part is the test's.
 	coppice_test(NAME card_test SOURCES unit/card_test.c
 		LIBS cuda_host coppice_kernels LABELS unit kernels)
+	# What is said of a shape that the kernels cannot work with.
+	coppice_test(NAME shape_test SOURCES unit/shape_test.c
+		LIBS cuda_host coppice_kernels LABELS unit kernels)
 	# How products of some rows are cut, and of more.
 	coppice_test(NAME some_cut_test SOURCES unit/some_cut_test.c
 		LIBS cuda_host coppice_kernels LABELS unit kernels)

@@ -18,7 +18,8 @@ static bool check_shape(const struct work_shape *s, char *error, size_t error_by
 		return false;
 	if (!kv_takes_dim(s->head_dim))
 		say(error, error_bytes,
-		    "the GPU computes head_dim " DIM_NAMES "not %u; backend = cpu takes it",
+		    "head_dim %u is none of " DIM_NAMES "which the GPU computes; backend = cpu "
+		    "takes it",
 		    s->head_dim);
 	else if (s->page_tokens != 16 && s->page_tokens != 32 && s->page_tokens != 64)
 		say(error, error_bytes, "page_tokens %u is not 16, 32 or 64", s->page_tokens);
