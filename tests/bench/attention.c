@@ -15,6 +15,7 @@
 #include "attention_cuda.h"
 #include "explain.h"
 #include "cases.h"
+#include "costs_file.h"
 #include "kernels/plan/plan.h"
 #include "machine.h"
 #include "workload.h"
@@ -80,7 +81,7 @@ static const struct args_option options[] = {
 	{"explain", KEY_EXPLAIN, "[N]",
 	 "What the GPU's planner chooses for N multiprocessors (132), and what it expects; runs "
 	 "nothing"},
-	{"costs", KEY_COSTS, "FILE", "cuda: plan by constants that fit --save wrote"},
+	{"costs", KEY_COSTS, "FILE", "cuda, --explain: plan by constants that fit --save wrote"},
 	{"clocks", KEY_CLOCKS, NULL,
 	 "cuda: what the time of a block goes to, too, by the module that has clocks"},
 	{"brief", KEY_BRIEF, NULL, "cuda: the tables at the end alone"},
@@ -470,6 +471,16 @@ static int on_cuda(const struct options *o)
 	return CLI_USAGE;
 }
 
+static int explained(const struct options *o)
+{
+	struct costs costs = *costs_find(CODE_WGMMA);
+
+	if (o->costs && !costs_file_read(o->costs, &costs))
+		return 1;
+	return explain_main(&(struct explain){o->workload, o->only, o->policy, o->n_random,
+					      o->cases, o->explain, &costs});
+}
+
 int attention_main(int argc, char **argv)
 {
 	struct options o = {.policy = "auto",
@@ -489,8 +500,7 @@ int attention_main(int argc, char **argv)
 	if (r >= 0)
 		return r;
 	if (o.explain)
-		return explain_main(&(struct explain){o.workload, o.only, o.policy, o.n_random,
-						      o.cases, o.explain});
+		return explained(&o);
 	if (strcmp(o.backend, "cuda") == 0)
 		return on_cuda(&o);
 	if (!backend_find(o.backend)) {

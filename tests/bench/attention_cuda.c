@@ -9,7 +9,7 @@
 #include "card.h"
 #include "cases.h"
 #include "clocks.h"
-#include "fit_model.h"
+#include "costs_file.h"
 #include "kernels/cuda/schedule/schedule.h"
 #include "limits.h"
 #include "results.h"
@@ -374,29 +374,6 @@ static int measure_card(struct bench *b)
 	return ret;
 }
 
-/* What the file does not name stays as it is compiled in. */
-static bool read_costs(struct bench *b)
-{
-	json_error_t error;
-	json_t *root = json_load_file(b->o->costs, 0, &error);
-	json_t *costs = json_object_get(root, FIT_COSTS);
-	bool right = json_is_object(costs);
-
-	b->costs = *b->known.costs;
-	for (uint32_t i = 0; i < FIT_CONSTANTS && right; i++) {
-		double value = json_number_value(json_object_get(costs, fit_constant_name(i)));
-
-		if (value > 0)
-			*fit_constant(&b->costs, i) = value;
-	}
-	b->known.costs = &b->costs;
-	if (!right)
-		fprintf(stderr, "coppice-bench: %s: %s\n", b->o->costs,
-			root ? "no constants; fit --save writes them" : error.text);
-	json_decref(root);
-	return right;
-}
-
 int attention_cuda_main(const struct attention_cuda *options)
 {
 	struct case_options cases = options->cases;
@@ -405,8 +382,12 @@ int attention_cuda_main(const struct attention_cuda *options)
 
 	if (card_load(&b.card, options->module) != 0 || measure_card(&b) != 0)
 		return 1;
-	if (options->costs && !read_costs(&b))
-		return 1;
+	if (options->costs) {
+		b.costs = *b.known.costs;
+		b.known.costs = &b.costs;
+		if (!costs_file_read(options->costs, &b.costs))
+			return 1;
+	}
 	right = options->workload   ? bench_file(&b, &cases)
 		: options->n_random ? bench_random(&b, &cases)
 				    : bench_built_in(&b, &cases);

@@ -16,10 +16,8 @@
 #define PAGES_PER_EXTENT 64u
 #define NEXT_TOKENS 16u /* two new KV blocks for each sequence */
 
-static void print_head(void)
+static void print_head(const struct costs *costs)
 {
-	const struct costs *costs = costs_find(CODE_WGMMA);
-
 	printf("costs of %s (%s); the cache was flushed by a write, as the bench does\n\n",
 	       costs->architecture, costs->fitted);
 	printf("%-28s %5s %6s %5s %6s %6s %6s %6s %7s | %6s %8s %6s %6s %6s %6s %6s %8s us "
@@ -84,7 +82,7 @@ static int explain(const struct workload *w, const char *name, const struct expl
 		.list = list,
 		.pages = {PAGES_PER_EXTENT, page_bytes / KV_SOURCE_BYTES,
 			  PAGES_PER_EXTENT * page_bytes / KV_SOURCE_BYTES},
-		.costs = costs_find(CODE_WGMMA),
+		.costs = e->costs,
 		.flushed = true,
 		.n_blocks = e->n_blocks,
 		.code = CODE_WGMMA,
@@ -182,7 +180,7 @@ int explain_main(const struct explain *e)
 	json_t *root = e->workload ? json_load_file(e->workload, 0, &error) : NULL;
 	int r;
 
-	print_head();
+	print_head(e->costs);
 	r = e->workload	  ? explain_file(e, root)
 	    : e->n_random ? explain_random(e)
 			  : explain_built_in(e);

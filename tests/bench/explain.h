@@ -6,6 +6,7 @@
 #define COPPICE_BENCH_EXPLAIN_H
 
 #include "cases.h"
+#include "kernels/cuda/schedule/costs.h"
 
 struct explain {
 	const char *workload; /* file; NULL: the built-in cases of --backend cuda */
@@ -14,6 +15,7 @@ struct explain {
 	uint32_t n_random; /* trees drawn anew, in place of those built in */
 	struct case_options cases;
 	uint32_t n_blocks; /* multiprocessors */
+	const struct costs *costs;
 };
 
 /* Prints a line for each workload. Returns the exit status. */

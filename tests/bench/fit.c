@@ -9,6 +9,7 @@
 #ifdef BENCH_HAVE_KERNELS
 #include "card.h"
 #include "cases.h"
+#include "costs_file.h"
 #include "fit_model.h"
 
 #include <errno.h>
@@ -459,12 +460,8 @@ static void print_table(struct fit *f)
 /* With what was measured, so that attention --costs can try them before they are compiled in. */
 static int save_times(struct fit *f)
 {
-	json_t *costs = json_object();
-	int r = json_object_set_new(f->times, FIT_COSTS, costs);
+	int r = costs_file_put(f->times, &f->costs);
 
-	for (uint32_t i = 0; i < FIT_CONSTANTS && !r; i++)
-		r = json_object_set_new(costs, fit_constant_name(i),
-					json_real(*fit_constant(&f->costs, i)));
 	if (!r)
 		r = json_dump_file(f->times, f->o->save, JSON_INDENT(1));
 	if (r)

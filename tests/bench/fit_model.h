@@ -53,7 +53,6 @@ int fit_choose(const struct fit_experiment *experiments, uint32_t n, const struc
 	       struct costs *costs);
 
 #define FIT_CONSTANTS 15u
-#define FIT_COSTS "costs" /* of a file of times: the constants that were fitted to them, by name */
 
 /* Names and places of the fitted. */
 const char *fit_constant_name(uint32_t i);

@@ -1,0 +1,42 @@
+/* costs_file.c - see costs_file.h. */
+#include "costs_file.h"
+
+#ifdef BENCH_HAVE_KERNELS
+#include "fit_model.h"
+
+#include <stdio.h>
+
+#define COSTS "costs"
+
+bool costs_file_read(const char *file, struct costs *inout)
+{
+	json_error_t error;
+	json_t *root = json_load_file(file, 0, &error);
+	json_t *costs = json_object_get(root, COSTS);
+	bool right = json_is_object(costs);
+
+	for (uint32_t i = 0; i < FIT_CONSTANTS && right; i++) {
+		double value = json_number_value(json_object_get(costs, fit_constant_name(i)));
+
+		if (value > 0)
+			*fit_constant(inout, i) = value;
+	}
+	inout->fitted = file;
+	if (!right)
+		fprintf(stderr, "coppice-bench: %s: %s\n", file,
+			root ? "no constants; fit --save writes them" : error.text);
+	json_decref(root);
+	return right;
+}
+
+int costs_file_put(json_t *root, struct costs *costs)
+{
+	json_t *object = json_object();
+	int r = json_object_set_new(root, COSTS, object);
+
+	for (uint32_t i = 0; i < FIT_CONSTANTS && !r; i++)
+		r = json_object_set_new(object, fit_constant_name(i),
+					json_real(*fit_constant(costs, i)));
+	return r;
+}
+#endif
