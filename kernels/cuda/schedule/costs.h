@@ -26,8 +26,8 @@ struct costs {
 	 * block, as many whatever the head dim */
 	double kv_tile_ns_per_kb, kv_tile_ns;
 	double wide_tile_ns_per_kb, wide_tile_ns; /* the same in wide tiles */
-	/* times as long, in wide tiles of four row blocks: the two warp groups take them by turns,
-	 * and none has a run of them */
+	/* times as long, in wide tiles of four row blocks behind the first two: the two warp
+	 * groups take them by turns, and none has a run of them */
 	double turned_times;
 	double part_ns_per_kb; /* partials, written and read */
 	double merge_ns; /* of the launch that merges partials */

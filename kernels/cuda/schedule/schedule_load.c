@@ -108,6 +108,7 @@ void load_add_some(const struct make *m, struct load *load, const struct seen_ru
 		turns = (turns | turns >> load->n_blocks) & all;
 	}
 	load->wide = is_wide(m, load->n_blocks, near);
+	load->n_wide += load->wide ? run->n_kv_blocks : 0;
 	load->first = min_u32(load->first, first);
 	load->last = max_u32(load->last, last);
 	load->read_ns +=
@@ -120,6 +121,17 @@ void load_add_some(const struct make *m, struct load *load, const struct seen_ru
 static double all_ns(const struct make *m, const struct load *load)
 {
 	return m->wide && load->n_blocks >= WARP_GROUP ? wide_ns(m, load->n_blocks) : m->kv_tile_ns;
+}
+
+/* What is taken too much for wide tiles of four row blocks if each of them takes as long as by
+ * turns: the first of either warp group takes as long as any first one. */
+static double firsts_ns(const struct make *m, const struct load *load)
+{
+	uint32_t firsts = min_u32(load->n_wide, 2 * WIDE_TILE_BLOCKS);
+
+	return load->n_blocks == WARP_GROUP
+		       ? firsts * load->n_blocks * (m->turned_tile_ns - m->wide_tile_ns)
+		       : 0;
 }
 
 double load_ns(const struct make *m, struct load *load)
@@ -135,7 +147,8 @@ double load_ns(const struct make *m, struct load *load)
 		sharing *= 2;
 	near *= sharing;
 	turns *= load->n_blocks;
-	fold = (turns < near ? turns : near) + load->all * load->n_blocks * all_ns(m, load);
+	fold = (turns < near ? turns : near) + load->all * load->n_blocks * all_ns(m, load) -
+	       firsts_ns(m, load);
 	return load->read_ns > fold ? load->read_ns : fold;
 }
 

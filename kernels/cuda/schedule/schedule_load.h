@@ -29,6 +29,7 @@ struct seen_run {
 struct load {
 	double read_ns;
 	uint32_t all; /* KV blocks that all rows see */
+	uint32_t n_wide; /* KV blocks that go into wide tiles, of neighbours */
 	struct deal near; /* of the others: neighbours in a row block */
 	struct deal turns; /* tokens dealt in turn */
 	uint32_t n_rows, n_blocks, block_tokens;
@@ -48,6 +49,7 @@ static inline void load_add_all(struct load *load, uint32_t n_kv_blocks, double 
 	load->first = 0;
 	load->last = load->n_blocks - 1;
 	load->all += n_kv_blocks;
+	load->n_wide += load->all_wide ? n_kv_blocks : 0;
 	load->read_ns += read_ns;
 }
 
