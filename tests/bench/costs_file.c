@@ -1,4 +1,5 @@
-/* costs_file.c - see costs_file.h. */
+/* costs_file.c - one object of the file has them, by the names that fit_model.h gives them. See
+ * costs_file.h. */
 #include "costs_file.h"
 
 #ifdef BENCH_HAVE_KERNELS
