@@ -161,8 +161,8 @@ struct coppice_program_info {
 	uint32_t hidden, n_vocab, n_layers;
 	uint32_t n_q_heads, n_kv_heads, head_dim;
 	uint32_t max_positions; /* a sequence has as many tokens at most */
-	enum coppice_dtype
-		dtype; /* of KV, and of what products are made of: see kernels/README.md */
+	/* of KV, and of what products are made of: see kernels/README.md */
+	enum coppice_dtype dtype;
 	float scale; /* of the scores; 0: 1 / sqrt(head_dim) */
 	float eps; /* of the final norm */
 	float embed_factor, logit_factor; /* 0: 1 */
@@ -173,8 +173,8 @@ struct coppice_program_info {
 	const struct coppice_op *ops; /* [n_ops] */
 	const struct coppice_layer_kind *kinds; /* [n_kinds] */
 	const uint8_t *kind_of; /* [n_layers] */
-	const uint32_t
-		*tensors; /* [n_layers][n_slots]; COPPICE_NO_SLOT where a kind has no use of one */
+	/* [n_layers][n_slots]; COPPICE_NO_SLOT where a kind has no use of one */
+	const uint32_t *tensors;
 	uint32_t n_ops, n_kinds, n_slots;
 	uint32_t page_tokens; /* 16, 32, 64; 0: the daemon's choice */
 };

@@ -77,13 +77,11 @@ enum abi_entry_flags {
 	ABI_EXTEND_PARENTS = 1u << 1,
 	ABI_STEP_APPEND_ONLY = 1u << 2, /* K and V only, no attention */
 	ABI_STEP_STREAM = 1u << 3, /* a stream writes the inputs: runs once `ready` >= ticket */
-	ABI_STEP_WORDS =
-		1u << 4, /* the same by the pair of words number arg, for replayed graphs */
-	ABI_STEP_TELL =
-		1u
-		/* with ABI_STEP_STREAM: the device may write the ticket at arg of device arena seq,
-		 * as it ends the step */
-		<< 5,
+	/* the same by the pair of words number arg, for replayed graphs */
+	ABI_STEP_WORDS = 1u << 4,
+	/* with ABI_STEP_STREAM: the device may write the ticket at arg of device arena seq, as it
+	 * ends the step */
+	ABI_STEP_TELL = 1u << 5,
 };
 
 /* An entry; slot (ticket - 1) % ABI_LANE_SLOTS. Tickets count from 1. */

@@ -58,7 +58,7 @@ static void print_decode(const Coppice__StatusReply *now, const Coppice__StatusR
 	printf("  decode  %.2f sessions a batch, KV read %s/s", jobs ? sessions / (double)jobs : 0,
 	       text_bytes((uint64_t)per_s(read, 0, s)).s);
 	if (alone > 0)
-		printf(", %.1f %% of what each alone", 100 * (double)read / (double)alone);
+		printf(", %.1f %% of each alone", 100 * (double)read / (double)alone);
 	putchar('\n');
 }
 
@@ -96,13 +96,12 @@ static void print_daemon(const Coppice__StatusReply *now, const Coppice__StatusR
 	print_decode(now, then, s);
 	if (now->passes)
 		print_programs(now, then, s);
-	printf("  KV      %s tokens, %s in pages; pool %s of %s", text_count(now->n_tokens).s,
+	printf("  KV      %s tokens, %s in pages; pool %s of %s\n", text_count(now->n_tokens).s,
 	       text_bytes(now->page_bytes).s, text_bytes(now->pool_bytes_used).s,
 	       text_bytes(now->pool_bytes).s);
 	if (now->weights_bytes)
-		printf("; with weights %s of %s", text_bytes(now->memory_bytes).s,
-		       text_bytes(now->memory_bytes_max).s);
-	putchar('\n');
+		printf("  memory  %s of %s, of which weights %s\n", text_bytes(now->memory_bytes).s,
+		       text_bytes(now->memory_bytes_max).s, text_bytes(now->weights_bytes).s);
 }
 
 /* ---- sessions ------------------------------------------------------------------------------- */
@@ -202,7 +201,7 @@ int top_view_print(struct ctl *ctl, const struct top_look *then, struct top_look
 		   size_t n_lines)
 {
 	const Coppice__StatusReply *status = now->status->status;
-	size_t n_head = HEAD_LINES + (status->passes > 0);
+	size_t n_head = HEAD_LINES + (status->passes > 0) + (status->weights_bytes > 0);
 	size_t n_left = n_lines > n_head + 1 ? n_lines - n_head : 2;
 
 	printf("coppiced %s, up %s, %s%s\n", status->version, text_duration(status->uptime_ns).s,

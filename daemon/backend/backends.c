@@ -112,9 +112,9 @@ static int room_find(const struct config *config, const struct backend_ops *ops,
 static int refuse_small(const struct config *config, uint64_t bytes, uint64_t least, char *why)
 {
 	snprintf(why, WHY_BYTES,
-		 "its share of memory makes a pool of %llu MiB, and %llu MiB is the least that "
-		 "does: make pool larger, or extent and stage smaller%s",
-		 (unsigned long long)(bytes >> 20), (unsigned long long)(least >> 20),
+		 "its share of memory makes a pool of %s, and %s is the least that does: make "
+		 "pool larger, or extent and stage smaller%s",
+		 units_size(bytes, 0).text, units_size(least, 0).text,
 		 config->pool_percent ? "" : ", or free the device");
 	return -ENOMEM;
 }

@@ -68,9 +68,7 @@ static uint32_t block_rows(uint32_t group)
 
 uint32_t fold_stride(uint32_t group, uint32_t n_rows)
 {
-	uint32_t size = block_rows(group);
-
-	return (n_rows + size - 1) / size * size;
+	return (uint32_t)round_up(n_rows, block_rows(group));
 }
 
 /* Widens Q of a KV head, times the softmax scale and log2 e, into the packed blocks from row on. */

@@ -24,8 +24,8 @@ struct mover {
 	pthread_t thread;
 	struct mover_copy slots[SLOTS];
 	uint64_t n_asked[MOVER_WAYS]; /* the caller's */
-	_Alignas(64) _Atomic uint32_t
-		asked; /* copies, of the caller's: those before it may be read */
+	/* copies, of the caller's: those before it may be read */
+	_Alignas(64) _Atomic uint32_t asked;
 	_Atomic bool stopping;
 	_Alignas(64) _Atomic uint32_t ended; /* of the thread's: their bytes are there */
 	_Atomic uint64_t n_done[MOVER_WAYS];

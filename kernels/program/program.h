@@ -124,8 +124,8 @@ MUST_CHECK int program_check(const struct program *p, struct program_widths *ret
 
 /* What is wanted of a row, and where it goes. Addresses are the backend's own, of arena_attach. */
 enum program_want {
-	PROGRAM_WANT_TOP =
-		1u << 0, /* the n_top likeliest and their logits; alike: the lower id first */
+	/* the n_top likeliest and their logits; alike: the lower id first */
+	PROGRAM_WANT_TOP = 1u << 0,
 	PROGRAM_WANT_SCORE = 1u << 1, /* log-probability of the id `next` */
 	PROGRAM_WANT_LOGITS = 1u << 2, /* behind struct program_row: fp32 [n_vocab] */
 	PROGRAM_WANT_HIDDEN = 1u << 3, /* then, of the final norm: fp32 [hidden] */

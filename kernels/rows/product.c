@@ -13,6 +13,7 @@
 #include "lanes.h"
 
 #include "kernels/accesses.h"
+#include "proto/arith.h"
 
 #define TILE_OUTS 4
 #define BLOCK_BYTES (384u << 10) /* x rows that stay in the second-level cache while w goes by */
@@ -149,8 +150,7 @@ static ACCESSES_TOLD void store(const struct rows_product *p, uint32_t row, uint
 /* How many of the rows that are left go next: blocks of 4 and 4 take less time than 6 and 2. */
 static uint32_t next_rows(uint32_t left)
 {
-	const uint32_t n_blocks = (left + TILE_ROWS - 1) / TILE_ROWS;
-	return (left + n_blocks - 1) / n_blocks;
+	return ceil_div(left, ceil_div(left, TILE_ROWS));
 }
 
 /* Rows [begin, end) of x by all of w. */

@@ -10,7 +10,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* What the file does not name stays as it is; inout->fitted is the file. False: it cannot be read, which is said. */
+/* What the file does not name stays as it is; inout->fitted is the file. False: it cannot be read,
+ * which is said. */
 bool costs_file_read(const char *file, struct costs *inout);
 /* Into what is to become the file. 0 or -1. */
 int costs_file_put(json_t *root, struct costs *costs);

@@ -286,6 +286,19 @@ static void expect_listing(const char *verb, const char *words)
 		fail_msg("%s does not say \"%s\": %s", verb, words, text);
 }
 
+/* Bytes are columns: what is listed here has no others. */
+static void expect_80_columns(const char *verb)
+{
+	for (const char *line = decode_listing(verb); *line; line += strcspn(line, "\n") + 1) {
+		size_t n = strcspn(line, "\n");
+
+		if (n > 80)
+			fail_msg("%s: %zu columns: %.*s", verb, n, (int)n, line);
+		if (!line[n])
+			break;
+	}
+}
+
 static void weights_and_passes_are_told(void **state)
 {
 	struct decode_client client;
@@ -298,9 +311,10 @@ static void weights_and_passes_are_told(void **state)
 	expect_listing("status", "weights ");
 	expect_listing("status", "taken by KV and weights together");
 	expect_listing("weights", "taken by KV and weights together");
-	expect_listing("top --count 1 --interval 20ms", "; with weights ");
+	expect_listing("top --count 1 --interval 20ms", ", of which weights ");
 	expect_listing("models", "program:");
 	expect_listing("top --count 1 --interval 20ms", "  passes  ");
+	expect_80_columns("top --count 1 --interval 20ms");
 	decode_client_close(&client);
 }
 

@@ -1,6 +1,6 @@
 /*
- * config_pages_test.c - the example and the man page have every key, with its default, and every
- * policy's name; the key takes what the planner takes.
+ * config_pages_test.c - the example, the man page and the daemon's page have every key, the example
+ * with its default, and every policy's name; the key takes what the planner takes.
  */
 #include "config_fixture.h"
 #include "daemon/config/keys.h"
@@ -86,6 +86,20 @@ static void every_key_is_in_the_man_page(void **state)
 	}
 }
 
+static void every_key_is_in_the_daemons_page(void **state)
+{
+	const char *text = page_read("../daemon/README.md");
+
+	(void)state;
+	for (size_t i = 0; i < keys_n; i++) {
+		char word[80];
+
+		snprintf(word, sizeof(word), "`%s`", keys[i].name);
+		if (keys[i].name && !strstr(text, word))
+			fail_msg("%s is not in daemon/README.md", keys[i].name);
+	}
+}
+
 static bool is_among(const char *words, const char *word, size_t length)
 {
 	for (const char *at = words; (at = strstr(at, word)) != NULL; at++) {
@@ -153,6 +167,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_key_is_in_the_example_with_its_default),
 		cmocka_unit_test(every_key_is_in_the_man_page),
+		cmocka_unit_test(every_key_is_in_the_daemons_page),
 		cmocka_unit_test(policies_are_the_words_of_the_key),
 		cmocka_unit_test(pages_name_every_policy),
 	};

@@ -39,8 +39,8 @@ static const struct backend_ops *cuda;
 static cuda_arena_copy arena_copy;
 static char names[DEVICES_MAX][64];
 static uint32_t n_names;
-static bool
-	by_nccl; /* which makes its connections anew for each group, and takes a second for it */
+/* which makes its connections anew for each group, and takes a second for it */
+static bool by_nccl;
 
 static void members_init(uint32_t n, struct group_device *devices)
 {

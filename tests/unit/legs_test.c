@@ -234,9 +234,8 @@ static void legs_give_what_one_go_gives(void **state)
 		struct backend_leg leg = {.n_rows = n_rows, .first = true};
 
 		assert_int_equal(run(f, &whole, NULL), 0);
-		uint32_t most = draw(&random) % 2
-					? 400
-					: 60; /* few legs, or more than are folded at once */
+		/* few legs, or more than are folded at once */
+		uint32_t most = draw(&random) % 2 ? 400 : 60;
 		bool early = old > 0 && draw(&random) % 2; /* the rows' own KV comes first */
 
 		if (early) {

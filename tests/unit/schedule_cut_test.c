@@ -351,8 +351,8 @@ static void expect_each_dest_once(const struct schedule *p)
 	const struct device_merge *merges = p->arrays[SCHEDULE_MERGES].at;
 	const struct device_work_tile *tiles = p->arrays[SCHEDULE_WORK_TILES].at;
 	const uint32_t *dests = p->arrays[SCHEDULE_DESTS].at;
-	uint32_t *rows =
-		malloc((p->n_parts + 1) * sizeof(*rows)); /* whose a partial is yet to be */
+	/* whose a partial is yet to be */
+	uint32_t *rows = malloc((p->n_parts + 1) * sizeof(*rows));
 
 	assert_non_null(rows);
 	memset(rows, 0xff, (p->n_parts + 1) * sizeof(*rows));

@@ -68,9 +68,8 @@ static void areas_copy(struct tier_means *means, cudaStream_t stream, const char
 
 	while ((n = pieces_draw(&at, &to_at, pieces)) > 0)
 		for (uint32_t i = 0; i < n; i++) {
-			uint32_t k = fake_draw(8)
-					     ? i
-					     : n - 1 - fake_draw(n - i); /* not always in order */
+			/* not always in order */
+			uint32_t k = fake_draw(8) ? i : n - 1 - fake_draw(n - i);
 			const uint32_t *piece = pieces[k];
 			uint64_t pair[2] = {(uintptr_t)from + piece[0], (uintptr_t)to + piece[1]};
 

@@ -110,8 +110,8 @@ static bool is_draft_path(const struct sched_seq *seq, const uint32_t *indices, 
 
 		if (i >= n_live)
 			return false;
-		uint32_t parent =
-			seq->parents ? seq->parents[i] : i - 1; /* before the first: WORK_NONE */
+		/* before the first: WORK_NONE */
+		uint32_t parent = seq->parents ? seq->parents[i] : i - 1;
 
 		if (parent != last)
 			return false;

@@ -73,7 +73,7 @@ __device__ inline void append_token(const struct device_inbound &a, const struct
  * nothing is wanted. */
 __device__ inline void copy_part(const struct device_inbound &a, uint64_t part)
 {
-	uint32_t parts = (a.copy_bytes + COPY_BYTES - 1) / COPY_BYTES,
+	uint32_t parts = ceil_div(a.copy_bytes, COPY_BYTES),
 		 at = part % parts * COPY_BYTES + threadIdx.x % 32 * 16;
 	struct device_copy copy = {a.copy_from + part / parts * a.copy_stride,
 				   a.copy_to + part / parts * a.copy_bytes};
@@ -103,10 +103,9 @@ __device__ inline void copy_rows(const struct device_inbound &a, uint64_t part)
 /* A warp's worth of what there is to bring. */
 __host__ __device__ inline uint64_t inbound_warps(const struct device_inbound &a)
 {
-	uint64_t parts = (a.copy_bytes + COPY_BYTES - 1) / COPY_BYTES;
-	uint64_t rows =
-		((uint64_t)a.n_rows * sizeof(struct device_row) + COPY_BYTES - 1) / COPY_BYTES;
-	uint64_t patches = (a.n_patches + 31) / 32;
+	uint64_t parts = ceil_div(a.copy_bytes, COPY_BYTES);
+	uint64_t rows = ceil_div_u64((uint64_t)a.n_rows * sizeof(struct device_row), COPY_BYTES);
+	uint64_t patches = ceil_div(a.n_patches, 32);
 
 	return (uint64_t)a.n_tokens * a.shape.n_kv_heads + a.n_copies * parts +
 	       (rows > patches ? rows : patches);
@@ -116,7 +115,7 @@ __host__ __device__ inline uint64_t inbound_warps(const struct device_inbound &a
 __device__ inline void bring(const struct device_inbound &a, uint64_t warp)
 {
 	uint64_t n_appends = (uint64_t)a.n_tokens * a.shape.n_kv_heads;
-	uint64_t n_parts = (uint64_t)a.n_copies * ((a.copy_bytes + COPY_BYTES - 1) / COPY_BYTES);
+	uint64_t n_parts = (uint64_t)a.n_copies * ceil_div(a.copy_bytes, COPY_BYTES);
 
 	if (warp < n_appends) {
 		struct device_token at = a.tokens[warp / a.shape.n_kv_heads];

@@ -8,6 +8,7 @@
 #define COPPICE_CUDA_FETCH_CUH
 
 #include "layout.cuh"
+#include "proto/arith.h"
 
 #if __CUDA_ARCH__ >= 800
 
@@ -15,7 +16,7 @@
 __device__ inline void prefetch(const void *from, uint64_t bytes, uint32_t thread,
 				uint32_t n_threads)
 {
-	uint32_t i = thread * gridDim.x + blockIdx.x, n = (uint32_t)((bytes + 127) / 128),
+	uint32_t i = thread * gridDim.x + blockIdx.x, n = (uint32_t)ceil_div_u64(bytes, 128),
 		 step = n_threads * gridDim.x;
 
 #pragma unroll 1

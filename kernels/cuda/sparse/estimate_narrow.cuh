@@ -40,10 +40,12 @@ __device__ inline uint32_t kv_block_at(const struct estimate_job &j, uint32_t to
 	return window + of / KV_BLOCK_TOKENS * j.kv_block_units;
 }
 
-/* Chunk c of row r lies at c ^ (r mod 8). */
+/* A row of a slab is swizzled as one of an atom of KV is. */
 __device__ inline uint32_t narrow_offset(uint32_t row, uint32_t chunk)
 {
-	return row * SLAB_BYTES + ((chunk ^ (row & 7)) << 4);
+	const uint32_t dim = SLAB_BYTES / KV_VALUE_BYTES;
+
+	return row * SLAB_BYTES + (chunk ^ kv_swizzle(dim, row)) * KV_CHUNK_BYTES;
 }
 
 /* A slab's rows of Q and squares of K, the thread's share. */

@@ -11,6 +11,7 @@
 #define COPPICE_CUDA_ESTIMATE_WIDE_CUH
 
 #include "estimate.cuh"
+#include "proto/arith.h"
 
 #define WIDE_THREADS 384u
 #define WIDE_ROWS 128u /* of a block */
@@ -268,7 +269,7 @@ __device__ inline void list_tiles(const struct estimate_job &j, uint32_t *list)
 	uint32_t n = (j.n_tiles - j.n_common) * j.n_row_tiles, at = 0,
 		 rows = WIDE_BLOCKS * WIDE_ROWS;
 
-	for (uint32_t i = threadIdx.x % 32; i < (n + 31) / 32 * 32; i += 32) {
+	for (uint32_t i = threadIdx.x % 32; i < ceil_div(n, 32) * 32; i += 32) {
 		uint32_t row = i % j.n_row_tiles, column = i / j.n_row_tiles;
 		bool seen = i < n && (j.n_common + column) * j.tile_columns <=
 					     last_seen_of(j, row * rows, (row + 1) * rows);

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(32) tier_kernel(const __grid_constant__ struct
 #if __CUDA_ARCH__ >= 900
 	extern __shared__ __align__(128) char ring[];
 	__shared__ uint64_t full[SLOTS];
-	uint32_t n_each = (t.bytes + PIECE - 1) / PIECE, n_all = t.n * n_each;
+	uint32_t n_each = ceil_div(t.bytes, PIECE), n_all = t.n * n_each;
 	uint32_t n = (n_all + gridDim.x - 1 - blockIdx.x) / gridDim.x;
 	uint32_t base = shared_address(ring), barriers = shared_address(full);
 
