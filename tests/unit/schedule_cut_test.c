@@ -124,6 +124,31 @@ static void test_no_more_work_tiles_than_blocks_where_a_block_each_was_planned(v
 }
 
 /* Of strips that are cut, whose partials take time. */
+/* Sixty-four agents with a KV head for each query head: one work tile more for each head may be a
+ * wave more. */
+static void expect_waves_as_planned(uint32_t n_heads, double share)
+{
+	struct workload_spec spec = spec_of(n_heads, n_heads);
+	uint32_t n_waves;
+	struct cut c;
+
+	cut_make(&c, &spec, (uint32_t[]){1, 64}, (uint32_t[]){2048, 128},
+		 (struct schedule_choice){DEVICE_WORK_TILE_ROWS, share});
+	n_waves = ceil_div(c.schedule.expect.n_work_tiles * n_heads, BLOCKS);
+	if (n_waves <= 3)
+		assert_in_range(c.schedule.n[SCHEDULE_WORK_TILES] * n_heads, n_heads,
+				n_waves * BLOCKS);
+	cut_done(&c);
+}
+
+static void test_there_are_no_more_waves_than_were_planned(void **state)
+{
+	(void)state;
+	for (uint32_t n_heads = 32; n_heads < 64; n_heads++)
+		for (uint32_t i = 0; i < SCHEDULE_N_SHARES; i++)
+			expect_waves_as_planned(n_heads, schedule_shares[i]);
+}
+
 static void test_a_schedules_time_is_that_of_its_parts(void **state)
 {
 	struct schedule_expect e;
@@ -477,6 +502,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(
 			test_no_more_work_tiles_than_blocks_where_a_block_each_was_planned),
+		cmocka_unit_test(test_there_are_no_more_waves_than_were_planned),
 		cmocka_unit_test(test_a_schedules_time_is_that_of_its_parts),
 		cmocka_unit_test(test_no_block_has_two_work_tiles_for_want_of_a_longer_one),
 		cmocka_unit_test(test_wide_work_tiles_have_whole_wide_tiles),

@@ -15,7 +15,6 @@
 #define LEAST_WORK_TILES 0.5
 #define LIMIT_STEPS 12u
 #define SHARE_OF_WAVES 1.05
-#define MANY_WAVES 3.5
 #define WAVES_AGAIN 3.0 /* times as much as KV that is read again: work tiles in several waves */
 #define IN_STEP 1.2 /* times as long, at most: strips that go over KV together */
 #define KEPT_PART 0.25 /* of the cache, that an item has whatever else is read */

@@ -147,8 +147,8 @@ static uint32_t count_parts(const struct make *m, const struct strip *strip, dou
 }
 
 /* The ends of parts that are no more than parts->n. KV blocks one by one take longer than in runs,
- * so parts are made longer until there are no more: where all work tiles go at the same time, one
- * more is waited for by all. 0: there are more all the same. */
+ * so parts are made longer until there are no more: where work tiles come in few waves, one more
+ * may be a wave of its own. 0: there are more all the same. */
 static uint32_t find_ends(const struct make *m, const struct strip *strip, struct parts *parts,
 			  uint32_t *ends)
 {
@@ -165,7 +165,8 @@ static uint32_t find_ends(const struct make *m, const struct strip *strip, struc
 /* A strip whole, or cut into parts that take about the same. */
 static int make_work_tiles(struct make *m, struct strip *strip, double limit_ns)
 {
-	bool one_each = m->p->expect.n_work_tiles * m->want->shape->n_kv_heads <= m->want->n_blocks;
+	double entries = (double)m->p->expect.n_work_tiles * m->want->shape->n_kv_heads;
+	bool few = entries <= MANY_WAVES * m->want->n_blocks;
 	struct parts parts = strip_parts(m, strip, limit_ns);
 	uint32_t *ends = make_scratch(m, ENDS, parts.n, sizeof(*ends));
 	uint32_t end = 0, n_ends = 0;
@@ -177,7 +178,7 @@ static int make_work_tiles(struct make *m, struct strip *strip, double limit_ns)
 		return r;
 	if (r)
 		n_ends = parts.n;
-	else if (one_each && parts.n > 1)
+	else if (few && parts.n > 1)
 		n_ends = find_ends(m, strip, &parts, ends);
 	r = 0;
 	for (uint32_t i = 0; end < m->n_kv_blocks && !r; i++) {
