@@ -26,19 +26,33 @@ static int compare_heavy(const void *left, const void *right)
 	return a->block > b->block ? -1 : a->block < b->block;
 }
 
-static void keep(uint64_t *kept, const double *mass, uint32_t block, struct select_result *result)
+/* A row of blocks, of which those that are needed are being chosen. */
+struct choice {
+	const struct select_config *config;
+	const double *mass;
+	uint64_t *kept;
+	struct select_result result; /* so far */
+};
+
+static void mark(struct choice *c, uint32_t block)
 {
-	if (select_has(kept, block))
-		return;
-	kept[block / 64] |= UINT64_C(1) << (block % 64);
-	result->n_kept++;
-	result->kept_mass += mass[block];
+	c->kept[block / 64] |= UINT64_C(1) << (block % 64);
+	c->result.n_kept++;
 }
 
-/* Does the kept mass do? */
-static bool is_enough(const struct select_config *config, const struct select_result *result)
+static void keep(struct choice *c, uint32_t block)
 {
-	return config->tau < 1 && result->kept_mass >= config->tau * result->total_mass;
+	if (select_has(c->kept, block))
+		return;
+	mark(c, block);
+	c->result.kept_mass += c->mass[block];
+}
+
+/* Does the kept mass do, with so much more? */
+static bool is_enough(const struct choice *c, double more)
+{
+	return c->config->tau < 1 &&
+	       c->result.kept_mass + more >= c->config->tau * c->result.total_mass;
 }
 
 /*
@@ -61,45 +75,30 @@ static uint64_t bits_of(double mass)
 
 /* The first bucket not all of whose blocks are needed, BUCKETS if there is none; the mass of those
  * before it is counted. */
-static uint32_t find_line(const double (*sums)[BUCKETS], const struct select_config *config,
-			  struct select_result *result)
+static uint32_t find_line(struct choice *c, const double (*sums)[BUCKETS])
 {
 	uint32_t line = 0;
 
-	for (; line < BUCKETS; line++) {
-		struct select_result more = *result;
-
-		more.kept_mass += (*sums)[line];
-		if (is_enough(config, &more))
-			break;
-		*result = more;
-	}
+	for (; line < BUCKETS && !is_enough(c, (*sums)[line]); line++)
+		c->result.kept_mass += (*sums)[line];
 	return line;
-}
-
-static void mark(uint64_t *kept, uint32_t block, struct select_result *result)
-{
-	kept[block / 64] |= UINT64_C(1) << (block % 64);
-	result->n_kept++;
 }
 
 /* Blocks whose masses are alike but for the last shift bits: returns how many the line goes through
  * now, which come first. */
-static uint32_t refine(struct heavy *some, uint32_t n, uint32_t shift,
-		       const struct select_config *config, uint64_t *kept,
-		       struct select_result *result)
+static uint32_t refine(struct choice *c, struct heavy *some, uint32_t n, uint32_t shift)
 {
 	double sums[BUCKETS] = {0};
 	uint32_t line, n_left = 0;
 
 	for (uint32_t i = 0; i < n; i++)
 		sums[BUCKETS - 1 - (bits_of(some[i].mass) >> shift) % BUCKETS] += some[i].mass;
-	line = find_line(&sums, config, result);
+	line = find_line(c, &sums);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t bucket = BUCKETS - 1 - (bits_of(some[i].mass) >> shift) % BUCKETS;
 
 		if (bucket < line)
-			mark(kept, some[i].block, result);
+			mark(c, some[i].block);
 		else if (bucket == line)
 			some[n_left++] = some[i];
 	}
@@ -108,21 +107,20 @@ static uint32_t refine(struct heavy *some, uint32_t n, uint32_t shift,
 
 /* Blocks that may be left out: those from begin to end. */
 struct field {
-	const double *mass;
 	uint32_t begin, end;
 	uint64_t most; /* bits of the heaviest */
 };
 
-static uint32_t bucket_of(const struct field *f, uint32_t block)
+static uint32_t bucket_of(const struct field *f, double mass)
 {
-	uint64_t bucket = (f->most >> FIRST_SHIFT) - (bits_of(f->mass[block]) >> FIRST_SHIFT);
+	uint64_t bucket = (f->most >> FIRST_SHIFT) - (bits_of(mass) >> FIRST_SHIFT);
 
 	return bucket < BUCKETS ? (uint32_t)bucket : BUCKETS - 1;
 }
 
 /* Keeps what is heavier than the line's bucket; returns how many are in that. */
-static uint32_t keep_above(const struct field *f, uint32_t line, struct heavy *ret_line,
-			   uint64_t *kept, struct select_result *result)
+static uint32_t keep_above(struct choice *c, const struct field *f, uint32_t line,
+			   struct heavy *ret_line)
 {
 	uint32_t n = 0, n_kept = 0;
 
@@ -131,62 +129,60 @@ static uint32_t keep_above(const struct field *f, uint32_t line, struct heavy *r
 
 		end = min_u32((i / 64 + 1) * 64, f->end);
 		for (uint32_t j = i; j < end; j++) {
-			uint32_t bucket = bucket_of(f, j);
+			uint32_t bucket = bucket_of(f, c->mass[j]);
 
 			word |= (uint64_t)(bucket < line) << (j % 64);
 			n_kept += bucket < line;
-			ret_line[n] = (struct heavy){f->mass[j], j};
+			ret_line[n] = (struct heavy){c->mass[j], j};
 			n += bucket == line;
 		}
-		kept[i / 64] |= word;
+		c->kept[i / 64] |= word;
 	}
-	result->n_kept += n_kept;
+	c->result.n_kept += n_kept;
 	return n;
 }
 
 /* order: room for all blocks of the field, and one more. */
-static void keep_heaviest(const struct field *f, const struct select_config *config,
-			  struct heavy *order, uint64_t *kept, struct select_result *result)
+static void keep_heaviest(struct choice *c, const struct field *f, struct heavy *order)
 {
 	uint32_t line, n, shift = FIRST_SHIFT;
 	double sums[BUCKETS] = {0};
 
 	for (uint32_t i = f->begin; i < f->end; i++)
-		sums[bucket_of(f, i)] += f->mass[i];
-	line = find_line(&sums, config, result);
-	n = keep_above(f, line, order, kept, result);
+		sums[bucket_of(f, c->mass[i])] += c->mass[i];
+	line = find_line(c, &sums);
+	n = keep_above(c, f, line, order);
 	while (n > SORTED_MOST && shift >= BUCKET_BITS && line < BUCKETS - 1) {
 		shift -= BUCKET_BITS;
-		n = refine(order, n, shift, config, kept, result);
+		n = refine(c, order, n, shift);
 	}
 	qsort(order, n, sizeof(*order), compare_heavy);
-	for (uint32_t i = 0; i < n && !is_enough(config, result); i++)
-		keep(kept, f->mass, order[i].block, result);
+	for (uint32_t i = 0; i < n && !is_enough(c, 0); i++)
+		keep(c, order[i].block);
 }
 
 int select_blocks(const struct select_config *config, const double *mass, uint32_t n,
 		  uint64_t *ret_kept, struct select_result *ret)
 {
-	struct select_result result = {0};
-	struct field f = {.mass = mass, .begin = n, .end = n};
+	struct choice c = {.config = config, .mass = mass, .kept = ret_kept};
+	struct field f = {.begin = min_u32(config->sink_blocks, n)};
 	struct heavy *order = malloc((n + 1u) * sizeof(*order));
 
 	if (!order)
 		return -ENOMEM;
 	memset(ret_kept, 0, select_n_words(n) * sizeof(*ret_kept));
-	f.begin = min_u32(config->sink_blocks, n);
 	f.end = config->recent_blocks < n - f.begin ? n - config->recent_blocks : f.begin;
 	for (uint32_t i = 0; i < n; i++) {
-		result.total_mass += mass[i];
+		c.result.total_mass += mass[i];
 		if (i < f.begin || i >= f.end)
-			keep(ret_kept, mass, i, &result);
+			keep(&c, i);
 		else if (bits_of(mass[i]) > f.most)
 			f.most = bits_of(mass[i]);
 	}
-	if (!is_enough(config, &result))
-		keep_heaviest(&f, config, order, ret_kept, &result);
+	if (!is_enough(&c, 0))
+		keep_heaviest(&c, &f, order);
 	free(order);
-	*ret = result;
+	*ret = c.result;
 	return 0;
 }
 
@@ -198,21 +194,29 @@ struct select_range select_range_at(const struct select_chunk *chunk, uint32_t i
 	return (struct select_range){index ? begin : 0, begin + n};
 }
 
-/* One range, whose last query stands in block `last`, the first in block `first`. */
-static int select_one(const struct select_config *config, uint32_t first, uint32_t last,
-		      const float *mass, uint64_t *ret_kept, struct select_result *ret)
+/* Of a range whose last query stands in block `last`, the first in block `first`: what its queries
+ * stand in is kept. */
+static struct select_config range_config(const struct select_config *config, uint32_t first,
+					 uint32_t last)
 {
 	struct select_config own = *config;
-	double *masses = malloc((last + 1u) * sizeof(*masses));
+
+	own.recent_blocks = max_u32(own.recent_blocks, last - first + 1);
+	return own;
+}
+
+/* select_blocks, of masses as they are estimated. */
+static int select_one(const struct select_config *config, const float *mass, uint32_t n,
+		      uint64_t *ret_kept, struct select_result *ret)
+{
+	double *masses = malloc(n * sizeof(*masses));
 	int r;
 
 	if (!masses)
 		return -ENOMEM;
-	for (uint32_t i = 0; i <= last; i++)
+	for (uint32_t i = 0; i < n; i++)
 		masses[i] = (double)mass[i];
-	if (own.recent_blocks < last - first + 1)
-		own.recent_blocks = last - first + 1;
-	r = select_blocks(&own, masses, last + 1, ret_kept, ret);
+	r = select_blocks(config, masses, n, ret_kept, ret);
 	free(masses);
 	return r;
 }
@@ -227,8 +231,9 @@ int select_chunk(const struct select_config *config, const struct select_chunk *
 		struct select_range range = select_range_at(chunk, i);
 		uint32_t first = (chunk->pos + range.begin) / chunk->block_tokens;
 		uint32_t last = (chunk->pos + range.end - 1) / chunk->block_tokens;
+		struct select_config own = range_config(config, first, last);
 		struct select_result result;
-		int r = select_one(config, first, last, mass + (size_t)i * chunk->n_blocks,
+		int r = select_one(&own, mass + (size_t)i * chunk->n_blocks, last + 1,
 				   ret_kept + (size_t)i * n_words, &result);
 		if (r)
 			return r;
