@@ -159,17 +159,18 @@ int fasttree_choose(struct build *build, const bool **ret)
 	return 0;
 }
 
-/* Of the context that the node's group meets, what lies in span (positions): ancestors first, the
- * node's up to end. */
-static void plan_context(struct build *build, const bool *taken, uint32_t node, uint32_t end,
+/* Of the context that the node's group meets, what lies in span (positions), which does not go
+ * beyond the node: ancestors first. */
+static void plan_context(struct build *build, const bool *taken, uint32_t node,
 			 struct order_rows span, struct order_rows rows)
 {
 	const struct work_node *at = &build->tree->nodes[node];
 	uint32_t from = max_u32(span.begin, at->pos);
 
 	if (taken[node] && span.begin < at->pos)
-		plan_context(build, taken, at->parent, at->pos, span, rows);
-	build_tokens(build, node, from, min_u32(span.end, end), rows);
+		plan_context(build, taken, at->parent,
+			     (struct order_rows){span.begin, min_u32(span.end, at->pos)}, rows);
+	build_tokens(build, node, from, span.end, rows);
 }
 
 /* All of a node's group: rows in tiles, its context [from, to) in chunks. */
@@ -189,8 +190,7 @@ static void plan_group(struct build *build, const bool *taken, uint32_t node, ui
 						  row_end - row > n_rows ? row + n_rows : row_end};
 
 			build_item(build);
-			plan_context(build, taken, node, at->seen_end,
-				     (struct order_rows){pos, next}, rows);
+			plan_context(build, taken, node, (struct order_rows){pos, next}, rows);
 			build_item_end(build);
 		}
 	}
