@@ -194,7 +194,7 @@ static void make_merges(struct attend *a, const struct backend_job *job)
 }
 
 void attend_write(const struct vec *vec, const struct backend_job *job, uint32_t row,
-		  uint32_t q_head, const struct merge_state *state, const float *o)
+		  uint32_t q_head, const struct attend_sums *sums)
 {
 	const struct work_shape *shape = job->shape;
 	const struct work_row *at = &job->list->rows[row];
@@ -205,9 +205,9 @@ void attend_write(const struct vec *vec, const struct backend_job *job, uint32_t
 		return;
 	vec->narrow[shape->dtype]((void *)(uintptr_t)(io->o + at->token * io->o_stride +
 						      q_head * head_bytes),
-				  o, shape->head_dim, merge_scale(state));
+				  sums->o, shape->head_dim, merge_scale(&sums->state));
 	if (io->lse) {
-		float lse = merge_lse(state);
+		float lse = merge_lse(&sums->state);
 
 		memcpy((char *)(uintptr_t)(io->lse + at->token * io->lse_stride) +
 			       q_head * sizeof(lse),
@@ -217,19 +217,19 @@ void attend_write(const struct vec *vec, const struct backend_job *job, uint32_t
 
 /* q_head: of all query heads. */
 static void leave_row(const struct attend_job *run, uint32_t row, uint32_t q_head,
-		      const struct merge_state *state, const float *o)
+		      const struct attend_sums *sums)
 {
 	const struct work_shape *shape = run->job->shape;
 	size_t entry = (size_t)row * shape->n_q_heads + q_head;
 	float *to = (float *)(uintptr_t)run->job->parts;
 
 	if (!to) {
-		attend_write(run->a->vec, run->job, row, q_head, state, o);
+		attend_write(run->a->vec, run->job, row, q_head, sums);
 		return;
 	}
 	to += entry * (2 + shape->head_dim);
-	memcpy(to, state, sizeof(*state));
-	memcpy(to + 2, o, shape->head_dim * sizeof(*o));
+	memcpy(to, &sums->state, sizeof(sums->state));
+	memcpy(to + 2, sums->o, shape->head_dim * sizeof(*sums->o));
 }
 
 static struct merge_state *part_state(const struct attend_job *run, size_t entry)
@@ -242,11 +242,10 @@ static float *part_o(const struct attend_job *run, size_t entry)
 	return run->a->parts + n_entries(run->job) * 2 + entry * run->job->shape->head_dim;
 }
 
-static void keep_part(const struct attend_job *run, size_t entry, const struct merge_state *state,
-		      const float *o)
+static void keep_part(const struct attend_job *run, size_t entry, const struct attend_sums *sums)
 {
-	*part_state(run, entry) = *state;
-	memcpy(part_o(run, entry), o, run->job->shape->head_dim * sizeof(float));
+	*part_state(run, entry) = sums->state;
+	memcpy(part_o(run, entry), sums->o, run->job->shape->head_dim * sizeof(float));
 }
 
 /* Rows of one KV head of a unit, which stand at first in state. */
@@ -259,15 +258,17 @@ static void finish_head(const struct attend_job *run, const struct attend_unit *
 
 	for (uint32_t i = 0; i < (unit->end - unit->begin) * group; i++) {
 		uint32_t row = unit->begin + i / group, n = n_parts_of(list, row);
-		struct merge_state sums = {state->max[first + i], fold_sum(state, first + i)};
-		const float *o = state->o + (size_t)(first + i) * dim;
+		struct attend_sums sums = {
+			{state->max[first + i], fold_sum(state, first + i)},
+			state->o + (size_t)(first + i) * dim,
+		};
 		size_t part = item->part + row - item->row_begin;
 
 		if (n > 1)
 			keep_part(run, (head * (size_t)list->n_parts + part) * group + i % group,
-				  &sums, o);
+				  &sums);
 		else if (n == 1 && list->merge_parts[list->merge_first[row]] == part)
-			leave_row(run, row, head * group + i % group, &sums, o);
+			leave_row(run, row, head * group + i % group, &sums);
 	}
 }
 
@@ -327,16 +328,16 @@ void attend_merge(void *arg, uint32_t thread, uint32_t index)
 	float *o = run->a->states[thread].line;
 
 	for (uint32_t i = 0; i < group; i++) {
-		struct merge_state state;
+		struct attend_sums sums = {.o = o};
 
-		merge_empty(&state, o, dim);
+		merge_empty(&sums.state, o, dim);
 		for (uint32_t p = list->merge_first[row]; p < list->merge_first[row + 1]; p++) {
 			size_t part = head * (size_t)list->n_parts + list->merge_parts[p];
 			size_t entry = part * group + i;
 
-			merge_fold(&state, o, part_state(run, entry), part_o(run, entry), dim);
+			merge_fold(&sums.state, o, part_state(run, entry), part_o(run, entry), dim);
 		}
-		leave_row(run, row, head * group + i, &state, o);
+		leave_row(run, row, head * group + i, &sums);
 	}
 }
 

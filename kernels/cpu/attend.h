@@ -67,8 +67,14 @@ void attend_merge(void *arg, uint32_t thread, uint32_t unit);
 uint32_t attend_n_folds(const struct attend_job *job);
 uint32_t attend_n_merges(const struct attend_job *job);
 
+/* What a row has come to for a query head. */
+struct attend_sums {
+	struct merge_state state;
+	const float *o; /* [head_dim] */
+};
+
 /* O and LSE of a list row and query head go where its io says; nothing where no O is wanted. */
 void attend_write(const struct vec *vec, const struct backend_job *job, uint32_t row,
-		  uint32_t q_head, const struct merge_state *state, const float *o);
+		  uint32_t q_head, const struct attend_sums *sums);
 
 #endif

@@ -290,8 +290,8 @@ static void leg_write(struct backend *b, const struct backend_job *job, uint32_t
 	uint32_t stride = 2 + job->shape->head_dim;
 
 	for (uint32_t head = 0; head < job->shape->n_q_heads; head++, at += stride) {
-		struct merge_state state = {at[0], at[1]};
-		attend_write(b->vec, job, row, head, &state, at + 2);
+		struct attend_sums sums = {{at[0], at[1]}, at + 2};
+		attend_write(b->vec, job, row, head, &sums);
 	}
 }
 

@@ -136,8 +136,8 @@ static void write_rows(const struct backend *b, uint32_t device, const struct ba
 		if (rows->owner && rows->owner[row] != device)
 			continue;
 		for (uint32_t head = 0; head < rows->n_heads; head++, at += n)
-			attend_write(b->vec, job, row, head, (const struct merge_state *)at,
-				     at + 2);
+			attend_write(b->vec, job, row, head,
+				     &(struct attend_sums){{at[0], at[1]}, at + 2});
 	}
 }
 

@@ -123,9 +123,12 @@ static void merge_row(uint32_t row)
 	for (uint32_t i = 0; i < meeting.n; i++)
 		meeting.ends[i].given_bytes +=
 			&meeting.ends[i] == owner ? 0 : row_floats * sizeof(*to);
-	for (uint32_t head = 0; head < shape->n_q_heads; head++)
+	for (uint32_t head = 0; head < shape->n_q_heads; head++) {
+		const float *at = to + head * n;
+
 		attend_write(vec_select(NULL), &owner->job, row, head,
-			     (const struct merge_state *)(to + head * n), to + head * n + 2);
+			     &(struct attend_sums){{at[0], at[1]}, at + 2});
+	}
 	owner->n_rows_written++;
 	free(to);
 }
