@@ -50,27 +50,36 @@ static int reserve(struct backend_summary *s, uint64_t n_tokens)
 	return 0;
 }
 
+/* Keys on their way from a span's pages to its summary. */
+struct adding {
+	struct backend_summary *s;
+	const struct pool_pages *pages;
+	const struct vec *vec;
+	const struct backend_span *span;
+};
+
 /* The part's rows of a head block. */
-static void take_mean(struct backend_summary *s, const struct pool_pages *pages,
-		      const struct vec *vec, const char *block, const struct slices_part *part,
-		      void *ret)
+static void take_mean(const struct adding *a, const struct slices_part *part, uint32_t head)
 {
-	enum work_dtype dtype = s->shape.dtype;
+	const struct work_shape *shape = &a->s->shape;
+	const char *block = pool_block(a->pages, part->page, a->span->layer, head);
 	_Alignas(64) char key[DIM_MAX * 4];
 	_Alignas(64) float sum[DIM_MAX] = {0}, one[DIM_MAX];
 
 	for (uint32_t i = 0; i < part->n; i++) {
-		pool_key(pages, &s->shape, block, part->row + i, key);
-		vec->widen[dtype](one, key, s->shape.head_dim, 1);
-		for (uint32_t d = 0; d < s->shape.head_dim; d++)
+		pool_key(a->pages, shape, block, part->row + i, key);
+		a->vec->widen[shape->dtype](one, key, shape->head_dim, 1);
+		for (uint32_t d = 0; d < shape->head_dim; d++)
 			sum[d] += one[d];
 	}
-	vec->narrow[dtype](ret, sum, s->shape.head_dim, 1 / (float)part->n);
+	a->vec->narrow[shape->dtype](summary_at(a->s, part->index, a->span->to_layer, head), sum,
+				     shape->head_dim, 1 / (float)part->n);
 }
 
 int summary_add(struct backend_summary *s, const struct pool_pages *pages, const struct vec *vec,
 		const struct backend_span *span)
 {
+	const struct adding adding = {s, pages, vec, span};
 	struct slices_walk walk = {.span = span};
 	struct slices_part part;
 	uint64_t end;
@@ -81,8 +90,7 @@ int summary_add(struct backend_summary *s, const struct pool_pages *pages, const
 		return -ENOMEM;
 	while (slices_next(&walk, &part)) {
 		for (uint32_t head = 0; head < s->shape.n_kv_heads; head++)
-			take_mean(s, pages, vec, pool_block(pages, part.page, span->layer, head),
-				  &part, summary_at(s, part.index, span->to_layer, head));
+			take_mean(&adding, &part, head);
 	}
 	return 0;
 }
