@@ -186,11 +186,12 @@ static int cpu_estimate(struct backend *b, const struct backend_estimate *estima
 			const float **ret_mass)
 {
 	struct pool_pages pages;
+	const struct estimator with = {&pages, b->vec, b->threads, &b->masses};
 
 	if (cpu_page_bytes(b, estimate->shape, NULL, 0) == 0)
 		return -EINVAL;
 	pool_pages_init(&pages, &b->pool, estimate->shape, b->vec);
-	return estimate_pages(&pages, b->vec, b->threads, estimate, &b->masses, ret_mass);
+	return estimate_pages(&with, estimate, ret_mass);
 }
 
 static int cpu_completed(struct backend *b, uint64_t *ret_id)

@@ -238,14 +238,13 @@ static bool fits(const struct pool_pages *pages, const struct backend_estimate *
 	       (uint64_t)e->q_pos + e->n_q <= e->n_k && keys_fit(pages, e);
 }
 
-int estimate_pages(const struct pool_pages *pages, const struct vec *vec, struct threads *threads,
-		   const struct backend_estimate *estimate, struct array *room,
+int estimate_pages(const struct estimator *with, const struct backend_estimate *estimate,
 		   const float **ret_mass)
 {
 	const struct work_shape *s = estimate->shape;
-	struct run run = {.pages = pages, .vec = vec, .e = estimate};
+	struct run run = {.pages = with->pages, .vec = with->vec, .e = estimate};
 
-	if (!fits(pages, estimate))
+	if (!fits(with->pages, estimate))
 		return -EINVAL;
 	run.dim = s->head_dim;
 	run.depth = s->head_dim * (estimate->summary ? 1 : estimate->stride);
@@ -256,11 +255,11 @@ int estimate_pages(const struct pool_pages *pages, const struct vec *vec, struct
 	run.columns_room = ceil_div(run.n_columns, TILE) * TILE;
 	run.n_q_blocks = ceil_div(estimate->n_q, estimate->block_tokens);
 	run.n_k_blocks = ceil_div(estimate->n_k, estimate->block_tokens);
-	run.mass = array_room(room, (size_t)s->n_kv_heads * run.n_q_blocks * run.n_k_blocks,
+	run.mass = array_room(with->room, (size_t)s->n_kv_heads * run.n_q_blocks * run.n_k_blocks,
 			      sizeof(*run.mass));
 	if (!run.mass)
 		return -ENOMEM;
-	threads_run(threads, unit_run, &run, s->n_kv_heads, false);
+	threads_run(with->threads, unit_run, &run, s->n_kv_heads, false);
 	if (!run.error)
 		*ret_mass = run.mass;
 	return run.error;

@@ -31,9 +31,16 @@
 #include "pool.h"
 #include "threads.h"
 
+/* What the backend estimates with. */
+struct estimator {
+	const struct pool_pages *pages;
+	const struct vec *vec;
+	struct threads *threads;
+	struct array *room; /* for masses; grows, and is kept */
+};
+
 /* As backend_ops.estimate; ret_mass is in room. */
-MUST_CHECK int estimate_pages(const struct pool_pages *pages, const struct vec *vec,
-			      struct threads *threads, const struct backend_estimate *estimate,
-			      struct array *room, const float **ret_mass);
+MUST_CHECK int estimate_pages(const struct estimator *with, const struct backend_estimate *estimate,
+			      const float **ret_mass);
 
 #endif
