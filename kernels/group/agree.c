@@ -6,6 +6,7 @@
  */
 #include "agree.h"
 
+#include "exchange.h"
 #include "group.h"
 
 #include "kernels/say.h"
@@ -67,20 +68,21 @@ static int compare(const struct exchange *ranks, const struct hello *mine,
 	return 0;
 }
 
-int agree(struct exchange *ranks, const struct backend_ops *ops,
-	  const struct backend_config *config, uint8_t *ret, char *error, size_t error_bytes)
+int agree(const struct backend_config *config, uint8_t *ret, char *error, size_t error_bytes)
 {
+	struct exchange *ranks = config->group->ranks;
+	const struct group_device *first = &config->group->devices[0];
 	struct hello mine = {.n_devices = config->group->n_devices,
 			     .pool_bytes = config->pool_bytes,
 			     .extent_bytes = config->extent_bytes};
 	struct hello theirs[EXCHANGE_RANKS_MAX];
 	int r = 0;
 
-	snprintf(mine.kind, sizeof(mine.kind), "%s", ops->name);
-	if (ops->kind)
-		r = ops->kind(config->group->devices[0].name, &mine.alike, error, error_bytes);
-	if (r == 0 && ranks->rank == 0 && ops->meeting_id)
-		r = ops->meeting_id(mine.id, error, error_bytes);
+	snprintf(mine.kind, sizeof(mine.kind), "%s", first->ops->name);
+	if (first->ops->kind)
+		r = first->ops->kind(first->name, &mine.alike, error, error_bytes);
+	if (r == 0 && ranks->rank == 0 && first->ops->meeting_id)
+		r = first->ops->meeting_id(mine.id, error, error_bytes);
 	if (r)
 		return r;
 	r = exchange_tell(ranks, &mine, sizeof(mine), theirs);

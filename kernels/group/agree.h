@@ -7,13 +7,11 @@
 
 #include "proto/must_check.h"
 #include "kernels/backend.h"
-#include "exchange.h"
 
-/* config: of the group that this process opens, of devices of ops; the first one's kind stands for
+/* config: of the group that this process opens, which has ranks; the first device's kind stands for
  * all. ret [BACKEND_MEETING_BYTES]: as backend_meeting's id, where devices meet. Blocks until all
  * have told. 0; -EINVAL where they are unlike; -errno; and a sentence. */
-MUST_CHECK int agree(struct exchange *ranks, const struct backend_ops *ops,
-		     const struct backend_config *config, uint8_t *ret, char *error,
+MUST_CHECK int agree(const struct backend_config *config, uint8_t *ret, char *error,
 		     size_t error_bytes);
 
 #endif

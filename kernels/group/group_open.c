@@ -184,7 +184,7 @@ static int open_between(struct backend *b, const struct backend_config *config, 
 		say(error, error_bytes, "cannot start a thread for each of %u devices",
 		    b->n_devices);
 	if (r == 0 && b->ranks)
-		r = agree(b->ranks, b->ops, config, id, error, error_bytes);
+		r = agree(config, id, error, error_bytes);
 	if (r == 0 && b->ops->meet && b->n_all > 1)
 		r = open_meeting(b, id, error, error_bytes);
 	return r;

@@ -362,9 +362,7 @@ static int live_and_die(struct life *l, struct oracle_random random)
 	char error[256] = "";
 
 	(void)random;
-	return agree(l->exchange, l->device.ops, &config, id, error, sizeof(error))
-		       ? complain(l, error)
-		       : 0;
+	return agree(&config, id, error, sizeof(error)) ? complain(l, error) : 0;
 }
 
 /* By NCCL they never meet, by sockets they find it out when they first exchange. */
