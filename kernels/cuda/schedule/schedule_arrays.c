@@ -5,7 +5,9 @@
  */
 #include "schedule_impl.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 size_t schedule_entry_bytes(enum schedule_array array)
 {
@@ -52,6 +54,19 @@ void *make_append(struct make *m, enum schedule_array array, uint32_t n)
 	at += m->p->n[array] * size;
 	m->p->n[array] += n;
 	return at;
+}
+
+int make_kv_tile(struct make *m, struct kv_tile *ret)
+{
+	struct kv_tile made = {make_append(m, SCHEDULE_KV_TILES, 1),
+			       make_append(m, SCHEDULE_SOURCES, 1)};
+
+	if (!made.meta || !made.source)
+		return -ENOMEM;
+	memset(made.meta, 0, sizeof(*made.meta));
+	memset(made.source, 0xff, sizeof(*made.source));
+	*ret = made;
+	return 0;
 }
 
 bool make_wants(const struct make *m, uint32_t begin, uint32_t end)

@@ -158,6 +158,12 @@ struct cut {
 	struct queue queues[N_QUEUES];
 };
 
+/* A KV tile as it is made: what warps are told of it, and where its KV blocks lie. */
+struct kv_tile {
+	struct device_kv_tile *meta;
+	struct device_source *source;
+};
+
 /* Pieces of an item one after the other that the same rows see; in pages of their own, so that no
  * copy brings two. */
 struct run {
@@ -213,6 +219,8 @@ static inline struct strip *make_strips_of(const struct make *m)
 void *make_scratch(struct make *m, enum scratch which, size_t n, size_t size);
 /* The next n entries of an array; NULL: no memory. Ends pointers into the array. */
 void *make_append(struct make *m, enum schedule_array array, uint32_t n);
+/* The next KV tile, of no KV blocks yet. Ends the pointers of the one before. 0 or -ENOMEM. */
+MUST_CHECK int make_kv_tile(struct make *m, struct kv_tile *ret);
 /* Is some row's output of [begin, end) of the list wanted? */
 bool make_wants(const struct make *m, uint32_t begin, uint32_t end);
 

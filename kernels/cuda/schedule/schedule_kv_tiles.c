@@ -22,13 +22,20 @@ bool cut_row_sees(const struct make *m, const struct strip *strip, const struct 
 				  (uint32_t)(g->pos + g->first), (uint32_t)g->end - g->first);
 }
 
-/* Tokens of the KV block's rows in the work tile. */
-static void work_tile_interval(const struct cut *cut, const struct device_kv_block *g,
-			       uint32_t *ret_begin, uint32_t *ret_end)
+/* Tokens [begin, end) of a work tile. */
+struct interval {
+	uint32_t begin, end;
+};
+
+/* Those of the KV block's rows. */
+static struct interval work_tile_interval(const struct cut *cut, const struct device_kv_block *g)
 {
-	*ret_begin = max_u32(g->row_begin, cut->row_begin) - cut->row_begin;
-	*ret_end = min_u32(g->row_end, cut->row_end);
-	*ret_end = *ret_end > cut->row_begin ? *ret_end - cut->row_begin : 0;
+	uint32_t end = min_u32(g->row_end, cut->row_end);
+
+	return (struct interval){
+		.begin = max_u32(g->row_begin, cut->row_begin) - cut->row_begin,
+		.end = end > cut->row_begin ? end - cut->row_begin : 0,
+	};
 }
 
 uint32_t cut_block_of(const struct cut *cut, uint32_t token)
@@ -40,30 +47,30 @@ uint32_t cut_block_of(const struct cut *cut, uint32_t token)
 static uint32_t work_tile_blocks(const struct make *m, const struct cut *cut,
 				 const struct piece_kv_block *at)
 {
-	uint32_t begin, end, blocks = 0;
+	struct interval seen = work_tile_interval(cut, &at->kv_block);
+	uint32_t blocks = 0;
 
-	work_tile_interval(cut, &at->kv_block, &begin, &end);
-	if (begin >= end)
+	if (seen.begin >= seen.end)
 		return 0;
-	if (cut->dealt && end - begin >= 1u << cut->blocks_log2 && !at->causal)
+	if (cut->dealt && seen.end - seen.begin >= 1u << cut->blocks_log2 && !at->causal)
 		return (1u << (1u << cut->blocks_log2)) - 1;
 	if (!cut->dealt && !at->causal) {
-		uint32_t first = begin / cut->block_tokens, last = (end - 1) / cut->block_tokens;
+		uint32_t first = seen.begin / cut->block_tokens;
+		uint32_t last = (seen.end - 1) / cut->block_tokens;
 
 		return (2u << last) - (1u << first);
 	}
-	for (uint32_t t = begin; t < end; t++) {
+	for (uint32_t t = seen.begin; t < seen.end; t++) {
 		if (cut_row_sees(m, cut->strip, at, cut->row_begin + t))
 			blocks |= 1u << cut_block_of(cut, t);
 	}
 	return blocks;
 }
 
-/* Whether all tokens of the block (those that exist) lie in [begin, end) and see the whole
- * KV block. */
+/* Whether all tokens of the block (those that exist) are among those of the KV block's rows and see
+ * the whole KV block. */
 static bool block_plain(const struct make *m, const struct cut *cut,
-			const struct piece_kv_block *at, uint32_t block, uint32_t begin,
-			uint32_t end)
+			const struct piece_kv_block *at, uint32_t block, struct interval seen)
 {
 	const struct work_row *rows = &m->list->rows[cut->strip->row_begin + cut->row_begin];
 	uint32_t n = cut->row_end - cut->row_begin, step = cut->dealt ? 1u << cut->blocks_log2 : 1;
@@ -72,7 +79,7 @@ static bool block_plain(const struct make *m, const struct cut *cut,
 	if (t >= n)
 		return false;
 	for (uint32_t i = 0; i < cut->block_tokens && t < n; i++, t += step) {
-		if (t < begin || t >= end)
+		if (t < seen.begin || t >= seen.end)
 			return false;
 		if (at->causal &&
 		    ((int64_t)rows[t].pos < (int64_t)at->kv_block.pos + KV_BLOCK_TOKENS - 1 ||
@@ -97,15 +104,15 @@ static uint32_t plain_blocks(const struct make *m, const struct cut *cut,
 			     const struct piece_kv_block *at)
 {
 	const struct device_kv_block *g = &at->kv_block;
-	uint32_t begin, end, blocks = 0;
+	struct interval seen = work_tile_interval(cut, g);
+	uint32_t blocks = 0;
 
-	work_tile_interval(cut, g, &begin, &end);
 	if (g->first != 0 || g->end != KV_BLOCK_TOKENS)
 		return 0;
-	if (!at->causal && begin == 0 && end == cut->row_end - cut->row_begin)
+	if (!at->causal && seen.begin == 0 && seen.end == cut->row_end - cut->row_begin)
 		return blocks_of_all(cut);
 	for (uint32_t b = 0; b < 1u << cut->blocks_log2; b++)
-		blocks |= (uint32_t)block_plain(m, cut, at, b, begin, end) << b;
+		blocks |= (uint32_t)block_plain(m, cut, at, b, seen) << b;
 	return blocks;
 }
 
@@ -136,28 +143,32 @@ static bool are_alike(const struct piece_kv_block *kv_blocks, const struct queue
 	return kv_blocks[at[0]].alike_end >= at[0] + DEVICE_KV_TILE_BLOCKS;
 }
 
+/* The KV tile's i-th, for these rows. */
+static void put_kv_block(const struct piece_kv_block *at, struct interval rows, struct kv_tile to,
+			 uint32_t i)
+{
+	struct device_kv_block *g = &to.meta->kv_blocks[i];
+
+	*g = at->kv_block;
+	g->row_begin = (uint16_t)rows.begin;
+	g->row_end = (uint16_t)rows.end;
+	to.source->kv_blocks[i] = at->source;
+}
+
 /* All that is asked of one holds of all. Returns the plain row blocks. */
 static uint32_t put_alike(const struct make *m, const struct cut *cut,
-			  const struct piece_kv_block *at, struct device_kv_tile *kv_tile,
-			  struct device_source *source)
+			  const struct piece_kv_block *at, struct kv_tile to)
 {
-	uint32_t begin, end;
+	struct interval seen = work_tile_interval(cut, &at->kv_block);
 
-	work_tile_interval(cut, &at->kv_block, &begin, &end);
-	for (uint32_t i = 0; i < DEVICE_KV_TILE_BLOCKS; i++) {
-		struct device_kv_block *g = &kv_tile->kv_blocks[i];
-
-		*g = at[i].kv_block;
-		g->row_begin = (uint16_t)begin;
-		g->row_end = (uint16_t)end;
-		source->kv_blocks[i] = at[i].source;
-	}
+	for (uint32_t i = 0; i < DEVICE_KV_TILE_BLOCKS; i++)
+		put_kv_block(&at[i], seen, to, i);
 	return plain_blocks(m, cut, at);
 }
 
 /* The queue's next n KV blocks, each by itself. Returns the row blocks that are plain in all. */
 static uint32_t put_each(const struct make *m, const struct cut *cut, const struct queue *queue,
-			 uint32_t n, struct device_kv_tile *kv_tile, struct device_source *source)
+			 uint32_t n, struct kv_tile to)
 {
 	const struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at;
 	const struct piece_kv_block *alike = NULL;
@@ -165,16 +176,10 @@ static uint32_t put_each(const struct make *m, const struct cut *cut, const stru
 
 	for (uint32_t i = 0; i < n; i++) {
 		const struct piece_kv_block *at = &kv_blocks[queue->kv_blocks[queue->used + i]];
-		struct device_kv_block *g = &kv_tile->kv_blocks[i];
-		uint32_t begin, end;
 
-		work_tile_interval(cut, &at->kv_block, &begin, &end);
-		*g = at->kv_block;
-		g->row_begin = (uint16_t)begin;
-		g->row_end = (uint16_t)end;
-		source->kv_blocks[i] = at->source;
-		kv_tile->causal |= at->causal;
-		kv_tile->partial |= at->causal || g->first != 0 || g->end != KV_BLOCK_TOKENS;
+		put_kv_block(at, work_tile_interval(cut, &at->kv_block), to, i);
+		to.meta->causal |= at->causal;
+		to.meta->partial |= !kv_block_is_whole(at);
 		if (plain && at != alike)
 			plain &= plain_blocks(m, cut, at);
 		alike = at->alike_end > (uint32_t)(at - kv_blocks) + 1 ? at + 1 : NULL;
@@ -182,28 +187,29 @@ static uint32_t put_each(const struct make *m, const struct cut *cut, const stru
 	return plain;
 }
 
+/* How many KV blocks of the queue the next KV tile takes. */
+static uint32_t next_blocks(const struct queue *queue)
+{
+	return min_u32(queue->n - queue->used, DEVICE_KV_TILE_BLOCKS);
+}
+
 /* Takes up to 4 of the queue's KV blocks into a KV tile. */
-static int emit_kv_tile(struct make *m, struct cut *cut, struct queue *queue, uint32_t n,
-			uint32_t warps, bool wide)
+static int emit_kv_tile(struct make *m, struct cut *cut, struct queue *queue, uint32_t warps)
 {
 	const struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at;
-	struct device_kv_tile *kv_tile = make_append(m, SCHEDULE_KV_TILES, 1);
-	struct device_source *source = make_append(m, SCHEDULE_SOURCES, 1);
-	uint32_t plain;
+	uint32_t n = next_blocks(queue), plain;
+	struct kv_tile to;
+	int r = make_kv_tile(m, &to);
 
-	if (!kv_tile || !source)
-		return -ENOMEM;
-	memset(kv_tile, 0, sizeof(*kv_tile));
-	memset(source, 0xff, sizeof(*source));
+	if (r)
+		return r;
 	if (n == DEVICE_KV_TILE_BLOCKS && are_alike(kv_blocks, queue))
-		plain = put_alike(m, cut, &kv_blocks[queue->kv_blocks[queue->used]], kv_tile,
-				  source);
+		plain = put_alike(m, cut, &kv_blocks[queue->kv_blocks[queue->used]], to);
 	else
-		plain = put_each(m, cut, queue, n, kv_tile, source);
+		plain = put_each(m, cut, queue, n, to);
 	queue->used += n;
-	kv_tile->warps = (uint8_t)warps;
-	kv_tile->plain = (uint8_t)(warps & warps_of(cut, plain));
-	kv_tile->wide = wide;
+	to.meta->warps = (uint8_t)warps;
+	to.meta->plain = (uint8_t)(warps & warps_of(cut, plain));
 	m->p->n_kv_blocks += n;
 	return 0;
 }
@@ -212,11 +218,11 @@ static int emit_kv_tile(struct make *m, struct cut *cut, struct queue *queue, ui
 static int emit_next(struct make *m, struct cut *cut, uint32_t kind)
 {
 	struct queue *queue = &cut->queues[kind];
-	uint32_t n = min_u32(queue->n - queue->used, DEVICE_KV_TILE_BLOCKS), blocks = 0;
+	uint32_t n = next_blocks(queue), blocks = 0;
 
 	for (uint32_t i = 0; i < n; i++)
 		blocks |= queue->blocks[queue->used + i];
-	return emit_kv_tile(m, cut, queue, n, cut_warps_in_turn(cut, kind, blocks), false);
+	return emit_kv_tile(m, cut, queue, cut_warps_in_turn(cut, kind, blocks));
 }
 
 /* The warps of the queue's wide tile i. */
@@ -247,18 +253,18 @@ static uint32_t wide_tile_run(const struct cut *cut, uint32_t i, uint32_t end)
 static int emit_wide_tile(struct make *m, struct cut *cut, uint32_t i, uint32_t run)
 {
 	struct queue *queue = &cut->queues[QUEUE_WIDE];
-	uint32_t n = min_u32(queue->n - queue->used, WIDE_TILE_BLOCKS);
 	uint32_t warps = cut_warps_in_turn(cut, QUEUE_WIDE, wide_tile_warps(queue, i));
 	uint32_t first = m->p->n[SCHEDULE_KV_TILES];
 	struct device_kv_tile *kv_tiles;
 	int r = 0;
 
-	for (uint32_t g = 0; g < WIDE_TILE_BLOCKS && !r; g += DEVICE_KV_TILE_BLOCKS)
-		r = emit_kv_tile(m, cut, queue, n > g ? min_u32(n - g, DEVICE_KV_TILE_BLOCKS) : 0,
-				 warps, true);
+	for (uint32_t t = 0; t < DEVICE_WIDE_KV_TILES && !r; t++)
+		r = emit_kv_tile(m, cut, queue, warps);
 	if (r)
 		return r;
 	kv_tiles = (struct device_kv_tile *)m->p->arrays[SCHEDULE_KV_TILES].at + first;
+	for (uint32_t t = 0; t < DEVICE_WIDE_KV_TILES; t++)
+		kv_tiles[t].wide = true;
 	kv_tiles[0].run = (uint8_t)run;
 	kv_tiles[0].plain_wide =
 		kv_tiles[0].plain & kv_tiles[1].plain & kv_tiles[2].plain & kv_tiles[3].plain;

@@ -10,15 +10,17 @@
 
 /* Tokens of the work tile's row blocks that have tails. */
 struct tails {
+	struct cut *cut; /* the work tile */
 	uint32_t tokens[DEVICE_WARPS][DEVICE_BLOCK_ROWS];
 	uint32_t kv_blocks[DEVICE_WARPS][DEVICE_BLOCK_ROWS];
 	uint32_t n[DEVICE_WARPS];
 };
 
-static void find_tails(const struct make *m, const struct cut *cut, struct tails *ret)
+static void find_tails(const struct make *m, struct cut *cut, struct tails *ret)
 {
 	const struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at;
 
+	ret->cut = cut;
 	memset(ret->n, 0, sizeof(ret->n));
 	for (uint32_t i = cut->begin; i < cut->end; i++) {
 		const struct device_kv_block *g = &kv_blocks[i].kv_block;
@@ -35,20 +37,19 @@ static void find_tails(const struct make *m, const struct cut *cut, struct tails
 }
 
 /* Sets the k-th KV block aside for up to 4 of the block's tails, from i on. */
-static int reserve_kv_tile(struct make *m, struct cut *cut, const struct tails *tails,
-			   uint32_t block, uint32_t i, uint32_t k)
+static int reserve_kv_tile(struct make *m, const struct tails *tails, uint32_t block, uint32_t i,
+			   uint32_t k)
 {
 	struct schedule_tail *all = m->p->scratch[TAILS].at;
+	struct cut *cut = tails->cut;
 	uint32_t index = m->p->n[SCHEDULE_KV_TILES];
-	struct device_kv_tile *kv_tile = make_append(m, SCHEDULE_KV_TILES, 1);
-	struct device_source *source = make_append(m, SCHEDULE_SOURCES, 1);
 	uint32_t warps = cut_warps_in_turn(cut, block, 1u << block);
+	struct kv_tile to;
+	int r = make_kv_tile(m, &to);
 
-	if (!kv_tile || !source)
-		return -ENOMEM;
-	memset(kv_tile, 0, sizeof(*kv_tile));
-	memset(source, 0xff, sizeof(*source));
-	kv_tile->partial = true;
+	if (r)
+		return r;
+	to.meta->partial = true;
 	for (uint32_t j = 0; j < DEVICE_KV_TILE_BLOCKS && i + j < tails->n[block]; j++) {
 		uint32_t token = tails->tokens[block][i + j];
 		struct schedule_tail *tail = &all[cut->strip->row_begin + cut->row_begin + token];
@@ -81,7 +82,7 @@ int tails_reserve(struct make *m, struct cut *cut)
 	for (uint32_t k = 0; k < SCHEDULE_TAIL_KV_BLOCKS; k++) {
 		for (uint32_t b = 0; b < DEVICE_WARPS; b++) {
 			for (uint32_t i = 0; i < tails.n[b] && !r; i += DEVICE_KV_TILE_BLOCKS)
-				r = reserve_kv_tile(m, cut, &tails, b, i, k);
+				r = reserve_kv_tile(m, &tails, b, i, k);
 		}
 	}
 	return r;
