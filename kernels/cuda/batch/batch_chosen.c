@@ -86,11 +86,18 @@ bool chosen_takes(struct batch *b, const struct backend_job *job)
 
 /* ---- tables --------------------------------------------------------------------------------- */
 
+/* Blocks that a range of rows keeps, in ascending order. */
+struct kept {
+	const uint32_t *blocks; /* [n] */
+	uint32_t n;
+	uint32_t begin; /* in the table of all */
+};
+
 /* Kept windows before this one: n blocks of the list lie wholly before. */
-static uint32_t windows_before(const uint32_t *blocks, uint32_t n_blocks, uint32_t per_block,
-			       uint32_t window)
+static uint32_t windows_before(const struct kept *kept, uint32_t per_block, uint32_t window)
 {
-	uint32_t low = 0, high = n_blocks;
+	const uint32_t *blocks = kept->blocks;
+	uint32_t low = 0, high = kept->n;
 
 	while (low < high) {
 		uint32_t middle = (low + high) / 2;
@@ -100,7 +107,7 @@ static uint32_t windows_before(const uint32_t *blocks, uint32_t n_blocks, uint32
 		else
 			high = middle;
 	}
-	if (low < n_blocks && blocks[low] * per_block < window)
+	if (low < kept->n && blocks[low] * per_block < window)
 		return low * per_block + window - blocks[low] * per_block;
 	return low * per_block;
 }
@@ -121,8 +128,7 @@ static uint32_t list_blocks(const struct backend_chosen *c, const uint64_t *kept
 
 /* Work tiles of a range of rows and the blocks that it keeps, those with most to do first. */
 static struct device_choice *add_work_tiles(const struct backend_job *job, uint32_t range,
-					    const uint32_t *blocks, uint32_t n_blocks, uint32_t at,
-					    struct device_choice *ret)
+					    const struct kept *kept, struct device_choice *ret)
 {
 	uint32_t tokens = work_tile_tokens(job->shape),
 		 per = job->chosen->block_tokens / WINDOW_TOKENS;
@@ -137,10 +143,10 @@ static struct device_choice *add_work_tiles(const struct backend_job *job, uint3
 			.row = row,
 			.n_rows = last - row,
 			.pos = pos,
-			.n_plain = windows_before(blocks, n_blocks, per, (pos + 1) / WINDOW_TOKENS),
-			.n_kv_tiles = windows_before(blocks, n_blocks, per,
+			.n_plain = windows_before(kept, per, (pos + 1) / WINDOW_TOKENS),
+			.n_kv_tiles = windows_before(kept, per,
 						     (pos + last - row - 1) / WINDOW_TOKENS + 1),
-			.block = at,
+			.block = kept->begin,
 		};
 	}
 	return ret;
@@ -157,10 +163,12 @@ static size_t fill_tables(const struct batch *b, const struct backend_job *job,
 	for (uint32_t head = 0; head < l->n_heads; head++)
 		for (uint32_t range = c->n_ranges; range-- > 0;) {
 			size_t entry = (size_t)head * c->n_ranges + range;
-			uint32_t n = list_blocks(c, c->kept ? c->kept + entry * l->n_words : NULL,
-						 blocks + at);
-			choice = add_work_tiles(job, range, blocks + at, n, at, choice);
-			at += n;
+			struct kept kept = {.blocks = blocks + at, .begin = at};
+
+			kept.n = list_blocks(c, c->kept ? c->kept + entry * l->n_words : NULL,
+					     blocks + at);
+			choice = add_work_tiles(job, range, &kept, choice);
+			at += kept.n;
 		}
 	windows_find(b->pool, job->shape, c->slices, c->n_slices, (void *)(host + l->windows));
 	return l->blocks + at * sizeof(*blocks);
