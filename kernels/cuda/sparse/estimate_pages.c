@@ -173,11 +173,17 @@ static int run(const struct sparse *with, const struct backend_estimate *e,
 	return r ? r : queue_expect(with->queue, device_estimate(on, with->queue->stream));
 }
 
-/* Masses will be on the device. ret_host: pinned memory for so many bytes. */
+/* An estimate that is under way: masses will be on the device. */
+struct started {
+	struct device_estimate on;
+	void *host; /* pinned, for what is to come back */
+};
+
+/* host_bytes: of what is to come back. */
 static int start(struct estimate_room *room, const struct sparse *with,
-		 const struct backend_estimate *e, size_t host_bytes, struct device_estimate *on,
-		 void **ret_host)
+		 const struct backend_estimate *e, size_t host_bytes, struct started *ret)
 {
+	struct device_estimate *on = &ret->on;
 	struct tables_of t = {0};
 	struct needs needs;
 	int r = needs_of(with, e, on, &needs);
@@ -197,7 +203,7 @@ static int start(struct estimate_room *room, const struct sparse *with,
 	on->windows = (const void *)(at + needs.scratch);
 	on->lists = on->windows + t.n_windows;
 	on->mass = (void *)(at + needs.scratch + needs.tables);
-	*ret_host = (char *)room->host.at + needs.tables;
+	ret->host = (char *)room->host.at + needs.tables;
 	return run(with, e, &needs, &t, on);
 }
 
@@ -205,16 +211,15 @@ int estimate_room_run(struct estimate_room *room, const struct sparse *with,
 		      const struct backend_estimate *e, const float **ret_mass)
 {
 	size_t bytes = estimate_n_masses(e) * sizeof(float);
-	struct device_estimate on;
-	void *host;
-	int r = start(room, with, e, bytes, &on, &host);
+	struct started started;
+	int r = start(room, with, e, bytes, &started);
 
 	if (!r)
-		r = queue_bring(with->queue, host, on.mass, bytes);
+		r = queue_bring(with->queue, started.host, started.on.mass, bytes);
 	if (!r)
 		r = queue_expect(with->queue, cudaStreamSynchronize(with->queue->stream));
 	if (!r)
-		*ret_mass = host;
+		*ret_mass = started.host;
 	return r;
 }
 
@@ -245,8 +250,7 @@ int estimate_room_choose(struct estimate_room *room, const struct sparse *with,
 		.n = chunk->n,
 		.skip = chunk->skip,
 	};
-	struct device_estimate on;
-	void *host;
+	struct started started;
 	int r;
 
 	if (chunk->block_tokens != e->block_tokens || chunk->pos + chunk->skip != e->q_pos ||
@@ -255,13 +259,13 @@ int estimate_room_choose(struct estimate_room *room, const struct sparse *with,
 	select.n_rows = e->shape->n_kv_heads * select.n_ranges;
 	size_t results = select.n_rows * sizeof(struct device_selected);
 	r = start(room, with, e,
-		  results + (size_t)select.n_rows * select.n_words * sizeof(*select.kept), &on,
-		  &host);
+		  results + (size_t)select.n_rows * select.n_words * sizeof(*select.kept),
+		  &started);
 	if (r)
 		return r;
-	select.mass = on.mass;
-	select.selected = host;
-	select.kept = (void *)((char *)host + results);
+	select.mass = started.on.mass;
+	select.selected = started.host;
+	select.kept = (void *)((char *)started.host + results);
 	r = queue_expect(with->queue, device_select(&select, with->queue->stream));
 	if (!r)
 		r = queue_expect(with->queue, cudaStreamSynchronize(with->queue->stream));
