@@ -125,17 +125,18 @@ static void query_place(const struct leg *p, const struct room *room, uint32_t r
 	ret->lse_stride = room->lse_row;
 }
 
-/* The query's Q comes to the device before the first leg that has it, so that attention never
- * reads it over the bus. */
-static bool query_bring(struct leg *p, struct queue *q, const struct backend_io *from,
-			const struct backend_io *to, uint32_t row, uint32_t n_rows)
+/* Query i's Q, of its rows from the given one on, comes to the device before the first leg that has
+ * it, so that attention never reads it over the bus. */
+static bool query_bring(struct leg *p, struct queue *q, const struct backend_job *job, uint32_t i,
+			uint32_t row)
 {
+	const struct backend_io *from = &job->io[i], *to = &p->io[i];
 	const struct device_bring copy = {.from = from->q,
 					  .to = to->q,
 					  .from_stride = from->q_stride,
 					  .to_stride = to->q_stride,
 					  .row_bytes = to->q_stride,
-					  .n_rows = n_rows};
+					  .n_rows = job->tree->queries[i].n_rows};
 	bool there = p->there[row];
 
 	p->there[row] = true;
@@ -211,15 +212,13 @@ int leg_begin(struct leg *p, struct queue *q, const struct backend_batch *batch,
 	if (!r && (room.end > p->bytes || leg->n_rows > p->there_room))
 		r = -EINVAL;
 	for (uint32_t i = 0; i < n && !r; i++) {
-		uint32_t n_rows = job->tree->queries[i].n_rows;
-
 		p->io[i] = job->io[i];
 		if (job->io[i].o) {
 			query_place(p, &room, row, &p->io[i]);
-			if (!query_bring(p, q, &job->io[i], &p->io[i], row, n_rows))
+			if (!query_bring(p, q, job, i, row))
 				r = -EIO;
 		}
-		row += n_rows;
+		row += job->tree->queries[i].n_rows;
 	}
 	*ret = p->jobs;
 	q->failed = q->failed || r == -EIO;
