@@ -423,10 +423,13 @@ void nccl_abort(struct nccl *n, uint32_t index)
 
 /* ---- gathering ------------------------------------------------------------------------------ */
 
-int nccl_gather(struct nccl *n, uint32_t index, const void *from, void *to, uint64_t bytes,
+int nccl_gather(struct nccl *n, uint32_t index, const struct nccl_piece *piece,
 		struct CUstream_st *stream)
 {
+	int r;
+
 	if (!n->comms[index])
 		return -EIO;
-	return n->all_gather(from, to, bytes, NCCL_INT8, n->comms[index], stream) ? -EIO : 0;
+	r = n->all_gather(piece->from, piece->to, piece->bytes, NCCL_INT8, n->comms[index], stream);
+	return r ? -EIO : 0;
 }

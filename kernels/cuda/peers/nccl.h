@@ -31,10 +31,17 @@ MUST_CHECK int nccl_new(const struct nccl_ranks *ranks, struct nccl **ret, char 
 /* NULL is fine. Waits for other processes to do the same, but not for long. */
 void nccl_free(struct nccl *n);
 
-/* to gets bytes of each device's from, one behind the other; on a stream of the process's device so
- * many. All ranks make the same calls in the same order, each from its own thread. 0 or -EIO. */
-MUST_CHECK int nccl_gather(struct nccl *n, uint32_t index, const void *from, void *to,
-			   uint64_t bytes, struct CUstream_st *stream);
+/* What a device gathers: to gets bytes of each device's from, one behind the other. */
+struct nccl_piece {
+	const void *from;
+	void *to;
+	uint64_t bytes;
+};
+
+/* On a stream of the process's device so many. All ranks make the same calls in the same order,
+ * each from its own thread. 0 or -EIO. */
+MUST_CHECK int nccl_gather(struct nccl *n, uint32_t index, const struct nccl_piece *piece,
+			   struct CUstream_st *stream);
 /* What is under way on the device ends soon, whoever it waits for; nothing more is asked of it.
  * Does not wait. */
 void nccl_abort(struct nccl *n, uint32_t index);

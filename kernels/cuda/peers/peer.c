@@ -361,17 +361,19 @@ static int gather(struct peer *p, struct device_exchange *x)
 {
 	uint64_t entries = (uint64_t)x->n_rows * x->n_heads, o_bytes = entries * x->head_dim * 2;
 	uint64_t lse_bytes = entries * sizeof(float);
-	char *at;
+	struct nccl *nccl = p->meeting->nccl;
+	struct nccl_piece o = {.from = x->o, .bytes = o_bytes};
+	struct nccl_piece lse = {.from = x->lse, .bytes = lse_bytes};
 	int r = queue_grow(p->queue, &p->gathered, x->n_ranks * (o_bytes + lse_bytes));
 
 	if (r)
 		return r;
-	at = p->gathered.at;
-	x->gathered = at;
-	r = nccl_gather(p->meeting->nccl, p->index, x->o, at, o_bytes, p->queue->stream);
+	o.to = p->gathered.at;
+	lse.to = (char *)o.to + x->n_ranks * o_bytes;
+	x->gathered = o.to;
+	r = nccl_gather(nccl, p->index, &o, p->queue->stream);
 	if (r == 0)
-		r = nccl_gather(p->meeting->nccl, p->index, x->lse, at + x->n_ranks * o_bytes,
-				lse_bytes, p->queue->stream);
+		r = nccl_gather(nccl, p->index, &lse, p->queue->stream);
 	if (r == 0)
 		p->gathered_bytes += (x->n_ranks - 1) * (o_bytes + lse_bytes);
 	return r;
