@@ -523,8 +523,9 @@ static int fake_new(struct backend *b, const struct program *p, struct backend_w
 	fake_layers_on(b);
 	fake.pool = (struct pool){.extent_bytes = 2 << 20};
 	fake.batch = (struct batch){.pool = &fake.pool, .costs = costs_find(CODE_WGMMA)};
+	fake.programs.batch = &fake.batch;
 	fake.programs.slice_elements = p->n_vocab % 2 ? FAKE_SLICE : 0;
-	return program_new(&fake.programs, &fake.batch, p, weights, ret, why);
+	return program_new(&fake.programs, p, weights, ret, why);
 }
 
 static uint64_t fake_bytes(struct backend *b, const struct program *p)

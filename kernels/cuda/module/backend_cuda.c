@@ -89,6 +89,7 @@ static int cuda_open(const struct backend_config *config, struct backend **ret, 
 		return -ENOMEM;
 	}
 	b->device = card.device;
+	b->programs.batch = &b->batch;
 	ferry_init(&b->ferry, b->device);
 	card_runs_other_code(&card, device_code(), b->notice, sizeof(b->notice));
 	r = open_parts(b, config, &card, error, error_bytes);

@@ -39,7 +39,7 @@ static int programs_new(struct backend *b, const struct program *program,
 			char why[PROGRAM_WHY_BYTES])
 {
 	backend_enter(b);
-	return program_new(&b->programs, &b->batch, program, weights, ret, why);
+	return program_new(&b->programs, program, weights, ret, why);
 }
 
 static uint64_t programs_bytes(struct backend *b, const struct program *program)

@@ -159,23 +159,32 @@ uint64_t program_new_bytes(const struct program *p)
 	return program_check(p, &bare.widths, why) ? 0 : scratch_bytes(&bare, PROGRAM_MAX_ROWS);
 }
 
-int program_new(struct programs *programs, struct batch *b, const struct program *p,
+/* Whatever makes products. */
+static int open_products(struct programs *programs, char why[PROGRAM_WHY_BYTES])
+{
+	struct queue *queue = &programs->batch->queue;
+	int r = programs->lt ? 0 : lt_open(&programs->lt, why, PROGRAM_WHY_BYTES);
+
+	if (!r)
+		r = queue_expect(queue, device_few_init());
+	if (!r)
+		r = queue_expect(queue, device_some_init());
+	if (!r)
+		r = queue_expect(queue, device_many_init());
+	if (!r)
+		r = queue_expect(queue, device_pair_init());
+	if (!r)
+		r = queue_expect(queue, device_tall_init());
+	return r;
+}
+
+int program_new(struct programs *programs, const struct program *p,
 		const struct backend_weights *weights, struct backend_program **ret,
 		char why[PROGRAM_WHY_BYTES])
 {
 	struct backend_program *program;
-	int r = programs->lt ? 0 : lt_open(&programs->lt, why, PROGRAM_WHY_BYTES);
+	int r = open_products(programs, why);
 
-	if (!r)
-		r = queue_expect(&b->queue, device_few_init());
-	if (!r)
-		r = queue_expect(&b->queue, device_some_init());
-	if (!r)
-		r = queue_expect(&b->queue, device_many_init());
-	if (!r)
-		r = queue_expect(&b->queue, device_pair_init());
-	if (!r)
-		r = queue_expect(&b->queue, device_tall_init());
 	if (r)
 		return r;
 	program = calloc(1, sizeof(*program));
@@ -186,7 +195,7 @@ int program_new(struct programs *programs, struct batch *b, const struct program
 	program->lt = programs->lt;
 	program->slice_elements =
 		programs->slice_elements ? programs->slice_elements : SLICE_ELEMENTS;
-	r = init(program, b, why);
+	r = init(program, programs->batch, why);
 	if (r)
 		program_free(program);
 	else

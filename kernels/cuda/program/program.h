@@ -9,8 +9,9 @@
 #include "kernels/cuda/batch/batch.h"
 #include "scratch.h"
 
-/* What all programs of a device share. All zero: none was made yet. */
+/* What all programs of a device share. All zero but for the batch: none was made yet. */
 struct programs {
+	struct batch *batch; /* of the device */
 	struct lt *lt; /* owned */
 	uint64_t slice_elements; /* as programs have it; 0: as is best */
 };
@@ -19,7 +20,7 @@ void programs_done(struct programs *programs);
 
 /* As backend_program_ops have it, of the current device. Matrices are to be of the model's type,
  * with rows that are a multiple of 16 bytes; vectors and the embedding may be of any type. */
-MUST_CHECK int program_new(struct programs *programs, struct batch *b, const struct program *p,
+MUST_CHECK int program_new(struct programs *programs, const struct program *p,
 			   const struct backend_weights *weights, struct backend_program **ret,
 			   char why[PROGRAM_WHY_BYTES]);
 uint64_t program_new_bytes(const struct program *p); /* of the device; 0: it is not taken */
