@@ -219,13 +219,15 @@ struct device_times {
 static struct device_times measure(struct gpus_run *run, bool attend, bool exchange,
 				   struct cuda_measure_stamp *stamps)
 {
-	struct cuda_measure_layers how = {run->spec->shape.n_layers, 0, DEPTH, attend, exchange};
+	const struct cuda_measure_layers how = {run->spec->shape.n_layers, 0, DEPTH, attend,
+						exchange};
+	const struct cuda_group group = {run->members, run->n_devices};
 	struct device_times times = {.most_us = INFINITY};
 	uint32_t n = n_reps(), n_devices = run->n_devices;
 	float us[REPS_MAX * GROUP_DEVICES_MAX];
 	double sorted[REPS_MAX], most[REPS_MAX] = {0};
 
-	if (run->g->measure_group(run->members, n_devices, &how, n, us, stamps) != 0)
+	if (run->g->measure_group(&group, &how, n, us, stamps) != 0)
 		return times;
 	for (uint32_t d = 0; d < n_devices; d++) {
 		for (uint32_t i = 0; i < n; i++) {

@@ -84,24 +84,24 @@ int coppice_cuda_measure_products(struct backend *b, struct backend_program *pro
 	return measure_products(&b->batch, program, n_rows, n, ret_us);
 }
 
-static void list_members(struct backend *const *members, uint32_t n, struct measure_members *ret)
+static void list_members(const struct cuda_group *group, struct measure_members *ret)
 {
-	ret->n = min_u32(n, PEERS_MAX);
+	ret->n = min_u32(group->n_members, PEERS_MAX);
 	for (uint32_t i = 0; i < ret->n; i++) {
-		ret->batches[i] = &members[i]->batch;
-		ret->devices[i] = members[i]->device;
+		ret->batches[i] = &group->members[i]->batch;
+		ret->devices[i] = group->members[i]->device;
 	}
 }
 
-int coppice_cuda_measure_group(struct backend *const *members, uint32_t n_members,
+int coppice_cuda_measure_group(const struct cuda_group *group,
 			       const struct cuda_measure_layers *how, uint32_t n, float *ret_us,
 			       struct cuda_measure_stamp *ret_stamps)
 {
 	struct measure_members all;
 
-	list_members(members, n_members, &all);
-	for (uint32_t i = 0; i < n_members; i++)
-		backend_enter(members[i]);
+	list_members(group, &all);
+	for (uint32_t i = 0; i < group->n_members; i++)
+		backend_enter(group->members[i]);
 	return measure_group(&all, how, n, ret_us, ret_stamps);
 }
 

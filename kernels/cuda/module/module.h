@@ -82,11 +82,17 @@ struct cuda_measure_stamp {
 
 #define CUDA_MEASURE_DEPTH 64u /* layers, at most */
 
-/* Times layers of the job that was submitted last to devices that have met, whose rows are there: a
- * graph and a thread a device, each device's time divided by depth. ret_us [n][n_members];
- * ret_stamps [n][n_members][depth], where there is an exchange of their own, else zeros; NULL: not
- * wanted. Blocks. As cuda_measure. */
-typedef int (*cuda_measure_group)(struct backend *const *members, uint32_t n_members,
+/* Devices that have met. */
+struct cuda_group {
+	struct backend *const *members; /* [n_members] */
+	uint32_t n_members;
+};
+
+/* Times layers of the job that was submitted last to a group, whose rows are there: a graph and a
+ * thread a device, each device's time divided by depth. ret_us [n][n_members]; ret_stamps
+ * [n][n_members][depth], where there is an exchange of their own, else zeros; NULL: not wanted.
+ * Blocks. As cuda_measure. */
+typedef int (*cuda_measure_group)(const struct cuda_group *group,
 				  const struct cuda_measure_layers *how, uint32_t n, float *ret_us,
 				  struct cuda_measure_stamp *ret_stamps);
 
@@ -106,8 +112,7 @@ MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_measure_step(struct backend *b, u
 							    uint32_t n, float *ret_us);
 MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_clocks(struct backend *b, uint64_t flush_bytes,
 						      struct device_clocks *ret);
-MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_measure_group(struct backend *const *members,
-							     uint32_t n_members,
+MUST_CHECK CUDA_MODULE_EXPORT int coppice_cuda_measure_group(const struct cuda_group *group,
 							     const struct cuda_measure_layers *how,
 							     uint32_t n, float *ret_us,
 							     struct cuda_measure_stamp *ret_stamps);
