@@ -262,23 +262,24 @@ int channel_peer(int fd, struct channel_peer *ret)
 	return 0;
 }
 
-static void attach_fds(struct msghdr *msg, union fd_control *control, const int *fds,
-		       unsigned n_fds)
+static void attach_fds(struct msghdr *msg, union fd_control *control, const struct channel_fds *fds)
 {
+	size_t bytes = sizeof(int) * fds->n;
 	struct cmsghdr *header;
 
 	memset(control, 0, sizeof(*control));
 	msg->msg_control = control->bytes;
-	msg->msg_controllen = CMSG_SPACE(sizeof(int) * n_fds);
+	msg->msg_controllen = CMSG_SPACE(bytes);
 	header = CMSG_FIRSTHDR(msg);
 	header->cmsg_level = SOL_SOCKET;
 	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof(int) * n_fds);
-	memcpy(CMSG_DATA(header), fds, sizeof(int) * n_fds);
+	header->cmsg_len = CMSG_LEN(bytes);
+	memcpy(CMSG_DATA(header), fds->at, bytes);
 }
 
-int channel_send(int fd, const void *data, size_t bytes, const int *fds, unsigned n_fds, int flags)
+int channel_send(int fd, const void *data, size_t bytes, const struct channel_fds *fds, int flags)
 {
+	unsigned n_fds = fds ? fds->n : 0;
 	struct iovec iov = {.iov_base = (void *)data, .iov_len = bytes};
 	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
 	union fd_control control;
@@ -290,7 +291,7 @@ int channel_send(int fd, const void *data, size_t bytes, const int *fds, unsigne
 	if (bytes > CHANNEL_MAX_BYTES)
 		return -EMSGSIZE;
 	if (n_fds)
-		attach_fds(&msg, &control, fds, n_fds);
+		attach_fds(&msg, &control, fds);
 	do
 		n = sendmsg(fd, &msg, flags | MSG_NOSIGNAL);
 	while (n < 0 && errno == EINTR);
@@ -319,12 +320,12 @@ static unsigned detach_fds(struct msghdr *msg, int *ret_fds, unsigned max_fds)
 	return n;
 }
 
-ssize_t channel_recv(int fd, void *data, size_t bytes, int *ret_fds, unsigned *inout_n_fds,
+ssize_t channel_recv(int fd, void *data, size_t bytes, struct channel_fds_room *inout_fds,
 		     int flags)
 {
 	struct iovec iov = {.iov_base = data, .iov_len = bytes};
 	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-	unsigned max_fds = inout_n_fds ? *inout_n_fds : 0;
+	unsigned max_fds = inout_fds ? inout_fds->n : 0;
 	union fd_control control;
 	ssize_t n;
 
@@ -341,8 +342,8 @@ ssize_t channel_recv(int fd, void *data, size_t bytes, int *ret_fds, unsigned *i
 		detach_fds(&msg, NULL, 0);
 		return -EMSGSIZE;
 	}
-	if (inout_n_fds)
-		*inout_n_fds = detach_fds(&msg, ret_fds, max_fds);
+	if (inout_fds)
+		inout_fds->n = detach_fds(&msg, inout_fds->at, max_fds);
 	return n;
 }
 

@@ -27,6 +27,18 @@ struct channel_peer {
 	int pidfd; /* owned; -1 where the kernel has none to give */
 };
 
+/* Descriptors that go with a packet, borrowed: CHANNEL_MAX_FDS at most. */
+struct channel_fds {
+	const int *at; /* [n] */
+	unsigned n;
+};
+
+/* Room for descriptors that come with one. */
+struct channel_fds_room {
+	int *at; /* [n] */
+	unsigned n; /* that there is room for, then that have come */
+};
+
 /* Socket path: $COPPICE_SOCKET, else /run/coppice/coppiced.sock. Static storage or the
  * environment's. */
 const char *channel_default_path(void);
@@ -40,15 +52,15 @@ MUST_CHECK int channel_connect(const char *path, uint64_t timeout_ns, int *ret_f
 /* Credentials of a connected socket's peer, from the socket alone. 0 or -errno. */
 MUST_CHECK int channel_peer(int fd, struct channel_peer *ret);
 
-/* One packet with up to CHANNEL_MAX_FDS descriptors (borrowed). flags: MSG_DONTWAIT or 0; SIGPIPE
- * never comes. 0, -EMSGSIZE, -EAGAIN, -EPIPE, ... */
-MUST_CHECK int channel_send(int fd, const void *data, size_t bytes, const int *fds, unsigned n_fds,
+/* One packet; fds == NULL: without descriptors. flags: MSG_DONTWAIT or 0; SIGPIPE never comes. 0,
+ * -EMSGSIZE, -EAGAIN, -EPIPE, ... */
+MUST_CHECK int channel_send(int fd, const void *data, size_t bytes, const struct channel_fds *fds,
 			    int flags);
 /* One packet into data; bytes > 0. Received descriptors (close-on-exec) become the caller's;
- * surplus ones are closed. Returns the packet's length, 0 at hang-up, -EMSGSIZE where it was longer
- * than data, -errno. */
-MUST_CHECK ssize_t channel_recv(int fd, void *data, size_t bytes, int *ret_fds,
-				unsigned *inout_n_fds, int flags);
+ * surplus ones are closed; inout_fds == NULL: none are received. Returns the packet's length, 0 at
+ * hang-up, -EMSGSIZE where it was longer than data, -errno. */
+MUST_CHECK ssize_t channel_recv(int fd, void *data, size_t bytes,
+				struct channel_fds_room *inout_fds, int flags);
 
 /* A memfd of bytes (zeroed), close-on-exec, sealed against grow, shrink and more seals; read_only:
  * whoever receives it can map it for reading alone, while ret_map stays writable. ret_map: mapped

@@ -72,19 +72,19 @@ static int call_send(struct call *call, Coppice__Request *request)
 		return call_fail(call, -EMSGSIZE, NULL, "the request is longer than %u bytes",
 				 CHANNEL_MAX_BYTES);
 	coppice__request__pack(request, call->packet);
-	r = channel_send(call->fd, call->packet, bytes, NULL, 0, 0);
+	r = channel_send(call->fd, call->packet, bytes, NULL, 0);
 	return r < 0 ? fail_transfer(call, r) : 0;
 }
 
 static int call_recv(struct call *call, Coppice__Reply **ret)
 {
 	int fds[CHANNEL_MAX_FDS];
-	unsigned n_fds = CHANNEL_MAX_FDS;
-	ssize_t n = channel_recv(call->fd, call->packet, sizeof(call->packet), fds, &n_fds, 0);
+	struct channel_fds_room room = {fds, CHANNEL_MAX_FDS};
+	ssize_t n = channel_recv(call->fd, call->packet, sizeof(call->packet), &room, 0);
 
 	if (n <= 0)
 		return fail_transfer(call, n < 0 ? (int)n : -ECONNRESET);
-	for (unsigned i = 0; i < n_fds; i++)
+	for (unsigned i = 0; i < room.n; i++)
 		close(fds[i]);
 	*ret = coppice__reply__unpack(NULL, (size_t)n, call->packet);
 	if (!*ret)

@@ -30,7 +30,8 @@ static int packet_send(struct session *session, const Coppice__Reply *reply, con
 
 	assert(bytes <= CHANNEL_MAX_BYTES);
 	coppice__reply__pack(reply, packet);
-	r = channel_send(session->fd, packet, bytes, fds, n_fds, MSG_DONTWAIT);
+	r = channel_send(session->fd, packet, bytes, &(struct channel_fds){fds, n_fds},
+			 MSG_DONTWAIT);
 	if (r == 0)
 		unread_add(&session->unread, n_fds > 0);
 	else if (n_fds > 0 && is_of_fds(r))

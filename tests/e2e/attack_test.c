@@ -385,7 +385,7 @@ static void ask_for_descriptors(int fd)
 	request.lane_new = &m;
 	bytes = coppice__request__pack(&request, packet);
 	for (int i = 0; i < 100; i++)
-		(void)!channel_send(fd, packet, bytes, NULL, 0, MSG_DONTWAIT);
+		(void)!channel_send(fd, packet, bytes, NULL, MSG_DONTWAIT);
 }
 
 static bool said_hello(struct client *c)

@@ -207,7 +207,7 @@ static bool answers(const struct harness *h)
 
 	if (channel_connect(h->socket, CHANNEL_FOREVER, &c.fd) < 0)
 		return false;
-	yes = channel_send(c.fd, "\xff", 1, NULL, 0, 0) == 0 && client_receive(&c);
+	yes = channel_send(c.fd, "\xff", 1, NULL, 0) == 0 && client_receive(&c);
 	client_close(&c);
 	return yes;
 }
@@ -329,7 +329,7 @@ void client_send(struct client *c, Coppice__Request *request)
 		request->id = ++c->last_id;
 	assert_true(coppice__request__get_packed_size(request) <= sizeof(packet));
 	assert_int_equal(channel_send(c->fd, packet, coppice__request__pack(request, packet), NULL,
-				      0, 0),
+				      0),
 			 0);
 }
 
@@ -337,17 +337,16 @@ const Coppice__Reply *client_receive(struct client *c)
 {
 	static uint8_t packet[CHANNEL_MAX_BYTES];
 	struct pollfd answer = {.fd = c->fd, .events = POLLIN};
+	struct channel_fds_room room = {c->fds, CHANNEL_MAX_FDS};
 	ssize_t n;
 
 	if (poll(&answer, 1, HARNESS_PATIENCE_MS) != 1)
 		fail_msg("waited %d s for an answer of the daemon", HARNESS_PATIENCE_MS / 1000);
 	forget(c);
-	c->n_fds = CHANNEL_MAX_FDS;
-	n = channel_recv(c->fd, packet, sizeof(packet), c->fds, &c->n_fds, 0);
-	if (n <= 0) {
-		c->n_fds = 0;
+	n = channel_recv(c->fd, packet, sizeof(packet), &room, 0);
+	c->n_fds = n > 0 ? room.n : 0;
+	if (n <= 0)
 		return NULL;
-	}
 	c->reply = coppice__reply__unpack(NULL, (size_t)n, packet);
 	assert_non_null(c->reply);
 	return c->reply;

@@ -51,7 +51,7 @@ static void garbage_ends_the_connection(void **state)
 {
 	struct client c = client_open(*state);
 
-	assert_int_equal(channel_send(c.fd, "\xff\xff\xff\xff garbage", 12, NULL, 0, 0), 0);
+	assert_int_equal(channel_send(c.fd, "\xff\xff\xff\xff garbage", 12, NULL, 0), 0);
 	assert_refused(client_receive(&c), -EBADMSG, NULL, "no request");
 	assert_true(client_is_cut_off(&c));
 	client_close(&c);

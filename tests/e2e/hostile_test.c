@@ -72,7 +72,7 @@ static void a_client_that_reads_no_reply_is_cut_off(void **state)
 	int r = 0;
 
 	for (int i = 0; i < 100000 && r != -EPIPE && r != -ECONNRESET; i++) {
-		r = channel_send(c.fd, packet, bytes, NULL, 0, MSG_DONTWAIT);
+		r = channel_send(c.fd, packet, bytes, NULL, MSG_DONTWAIT);
 		if (r == -EAGAIN)
 			honest_step(&s.honest);
 	}
@@ -103,8 +103,7 @@ static void descriptors_that_nobody_takes_end_with_their_session(void **state)
 	int r = 0;
 
 	for (int i = 0; i < 100000 && r != -EPIPE && r != -ECONNRESET; i++) {
-		r = channel_send(c.fd, packets[i % 2], i % 2 ? n_free : n_new, NULL, 0,
-				 MSG_DONTWAIT);
+		r = channel_send(c.fd, packets[i % 2], i % 2 ? n_free : n_new, NULL, MSG_DONTWAIT);
 		if (r != -EAGAIN)
 			continue;
 		struct client other = client_open(s.h);
@@ -217,7 +216,7 @@ static void sessions_up_to_the_limit_are_refused_in_a_sentence(void **state)
 		size_t bytes = coppice__request__pack(&request, packet);
 
 		/* Even the connections may be too many. */
-		if (channel_send(crowd[n].fd, packet, bytes, NULL, 0, 0) < 0)
+		if (channel_send(crowd[n].fd, packet, bytes, NULL, 0) < 0)
 			continue;
 		const Coppice__Reply *reply = client_receive(&crowd[n]);
 

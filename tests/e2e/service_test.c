@@ -86,7 +86,7 @@ static void a_client_that_never_reads_is_cut_off(void **state)
 	request.status = &status;
 	bytes = coppice__request__pack(&request, packet);
 	for (int i = 0; i < 100000 && r == 0; i++) {
-		r = channel_send(c.fd, packet, bytes, NULL, 0, MSG_DONTWAIT);
+		r = channel_send(c.fd, packet, bytes, NULL, MSG_DONTWAIT);
 		if (r == -EAGAIN) {
 			sleep_ms(1);
 			r = 0;
@@ -111,7 +111,7 @@ static void descriptors_from_clients_are_dropped(void **state)
 	request.id = 1;
 	request.status = &status;
 	assert_int_equal(channel_send(c.fd, packet, coppice__request__pack(&request, packet),
-				      &ends[1], 1, 0),
+				      &(struct channel_fds){&ends[1], 1}, 0),
 			 0);
 	close(ends[1]);
 	assert_int_equal(client_receive(&c)->code, 0);
@@ -157,7 +157,7 @@ static void sessions_come_and_go_at_random(void **state)
 			client_seq(&c, 1, 1, 1, 1 + (uint32_t)rand_r(&random) % 300);
 		}
 		if (stage == 4 && joined)
-			assert_int_equal(channel_send(c.fd, "\xff\xff", 2, NULL, 0, 0), 0);
+			assert_int_equal(channel_send(c.fd, "\xff\xff", 2, NULL, 0), 0);
 		client_close(&c);
 	}
 	count_becomes(&watcher, 1);

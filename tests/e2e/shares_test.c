@@ -73,7 +73,7 @@ static bool flood(const struct harness *h, struct client *c)
 	request.lane_free = &lane_free;
 	bytes[1] = coppice__request__pack(&request, packets[1]);
 	for (int i = 0; i < 100000 && r != -EPIPE && r != -ECONNRESET; i++) {
-		r = channel_send(c->fd, packets[i % 2], bytes[i % 2], NULL, 0, MSG_DONTWAIT);
+		r = channel_send(c->fd, packets[i % 2], bytes[i % 2], NULL, MSG_DONTWAIT);
 		if (r == -EAGAIN)
 			sleep_ms(1);
 	}
@@ -370,14 +370,15 @@ static void descriptors_of_what_was_freed_count_no_more(void **state)
 /* So many descriptors under way of the daemon's user that it can send none itself. */
 static int fill(const struct harness *h, int said)
 {
-	int zero[CHANNEL_MAX_FDS] = {0}, pair[2];
+	const int zero[CHANNEL_MAX_FDS] = {0};
+	const struct channel_fds fds = {zero, CHANNEL_MAX_FDS};
+	int pair[2];
 
 	(void)h;
 	for (unsigned n = 0; n <= MAX_FDS;) {
 		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 			return 1;
-		while (n <= MAX_FDS &&
-		       channel_send(pair[0], "", 1, zero, CHANNEL_MAX_FDS, MSG_DONTWAIT) == 0)
+		while (n <= MAX_FDS && channel_send(pair[0], "", 1, &fds, MSG_DONTWAIT) == 0)
 			n += CHANNEL_MAX_FDS;
 	}
 	return other_stay(said, 0);

@@ -219,27 +219,28 @@ static bool is_drain(const uint8_t *packet, size_t n)
 static int send_any(struct draw *d, int fd, uint64_t id)
 {
 	static uint8_t packet[CHANNEL_MAX_BYTES];
-	int fds[CHANNEL_MAX_FDS] = {fd, fd, fd, fd};
+	const int all[CHANNEL_MAX_FDS] = {fd, fd, fd, fd};
+	struct channel_fds fds = {.at = all};
 	size_t n = packet_make(d, packet, id);
 
 	if (is_drain(packet, n))
 		return 0;
-	return channel_send(fd, packet, n, fds, draw_one_in(d, 10) ? 1 + draw_below(d, 4) : 0,
-			    MSG_DONTWAIT);
+	fds.n = draw_one_in(d, 10) ? 1 + draw_below(d, 4) : 0;
+	return channel_send(fd, packet, n, &fds, MSG_DONTWAIT);
 }
 
 static void read_all(int fd)
 {
 	static uint8_t packet[CHANNEL_MAX_BYTES];
 	int fds[CHANNEL_MAX_FDS];
-	unsigned n;
 
 	do {
-		n = CHANNEL_MAX_FDS;
-		if (channel_recv(fd, packet, sizeof(packet), fds, &n, MSG_DONTWAIT) <= 0)
+		struct channel_fds_room room = {fds, CHANNEL_MAX_FDS};
+
+		if (channel_recv(fd, packet, sizeof(packet), &room, MSG_DONTWAIT) <= 0)
 			return;
-		while (n--)
-			close(fds[n]);
+		while (room.n--)
+			close(fds[room.n]);
 	} while (true);
 }
 

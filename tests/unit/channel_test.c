@@ -78,11 +78,11 @@ static void packets_keep_their_borders(void **state)
 	struct fixture *f = *state;
 	char text[16];
 
-	assert_int_equal(channel_send(f->ends[0], "one", 3, NULL, 0, 0), 0);
-	assert_int_equal(channel_send(f->ends[0], "three", 5, NULL, 0, 0), 0);
-	assert_int_equal(channel_recv(f->ends[1], text, sizeof(text), NULL, NULL, 0), 3);
+	assert_int_equal(channel_send(f->ends[0], "one", 3, NULL, 0), 0);
+	assert_int_equal(channel_send(f->ends[0], "three", 5, NULL, 0), 0);
+	assert_int_equal(channel_recv(f->ends[1], text, sizeof(text), NULL, 0), 3);
 	assert_memory_equal(text, "one", 3);
-	assert_int_equal(channel_recv(f->ends[1], text, sizeof(text), NULL, NULL, 0), 5);
+	assert_int_equal(channel_recv(f->ends[1], text, sizeof(text), NULL, 0), 5);
 	assert_memory_equal(text, "three", 5);
 }
 
@@ -91,13 +91,13 @@ static void descriptors_arrive_close_on_exec(void **state)
 	struct fixture *f = *state;
 	int sent[2] = {f->ends[0], open("/dev/null", O_RDONLY)};
 	int got[CHANNEL_MAX_FDS];
-	unsigned n = CHANNEL_MAX_FDS;
+	struct channel_fds_room room = {got, CHANNEL_MAX_FDS};
 	char byte;
 
-	assert_int_equal(channel_send(f->ends[0], "x", 1, sent, 2, 0), 0);
-	assert_int_equal(channel_recv(f->ends[1], &byte, 1, got, &n, 0), 1);
-	assert_int_equal(n, 2);
-	for (unsigned i = 0; i < n; i++) {
+	assert_int_equal(channel_send(f->ends[0], "x", 1, &(struct channel_fds){sent, 2}, 0), 0);
+	assert_int_equal(channel_recv(f->ends[1], &byte, 1, &room, 0), 1);
+	assert_int_equal(room.n, 2);
+	for (unsigned i = 0; i < room.n; i++) {
 		assert_true(same_file(sent[i], got[i]));
 		assert_true(fcntl(got[i], F_GETFD) & FD_CLOEXEC);
 		close(got[i]);
@@ -110,13 +110,13 @@ static void surplus_descriptors_are_closed(void **state)
 	struct fixture *f = *state;
 	int sent[3] = {0, 1, 2};
 	unsigned before = count_open_fds();
-	unsigned n = 1;
 	int got;
+	struct channel_fds_room room = {&got, 1};
 	char byte;
 
-	assert_int_equal(channel_send(f->ends[0], "x", 1, sent, 3, 0), 0);
-	assert_int_equal(channel_recv(f->ends[1], &byte, 1, &got, &n, 0), 1);
-	assert_int_equal(n, 1);
+	assert_int_equal(channel_send(f->ends[0], "x", 1, &(struct channel_fds){sent, 3}, 0), 0);
+	assert_int_equal(channel_recv(f->ends[1], &byte, 1, &room, 0), 1);
+	assert_int_equal(room.n, 1);
 	close(got);
 	assert_int_equal(count_open_fds(), before);
 }
@@ -128,8 +128,8 @@ static void uninvited_descriptors_are_dropped(void **state)
 	unsigned before = count_open_fds();
 	char byte;
 
-	assert_int_equal(channel_send(f->ends[0], "x", 1, &sent, 1, 0), 0);
-	assert_int_equal(channel_recv(f->ends[1], &byte, 1, NULL, NULL, 0), 1);
+	assert_int_equal(channel_send(f->ends[0], "x", 1, &(struct channel_fds){&sent, 1}, 0), 0);
+	assert_int_equal(channel_recv(f->ends[1], &byte, 1, NULL, 0), 1);
 	assert_int_equal(count_open_fds(), before);
 }
 
@@ -139,14 +139,15 @@ static void a_packet_longer_than_the_buffer_is_an_error(void **state)
 	unsigned before = count_open_fds();
 	int sent = 0;
 	int got[2];
-	unsigned n = 2;
+	struct channel_fds_room room = {got, 2};
 	char text[4];
 
-	assert_int_equal(channel_send(f->ends[0], "12345", 5, &sent, 1, 0), 0);
-	assert_int_equal(channel_recv(f->ends[1], text, sizeof(text), got, &n, 0), -EMSGSIZE);
+	assert_int_equal(channel_send(f->ends[0], "12345", 5, &(struct channel_fds){&sent, 1}, 0),
+			 0);
+	assert_int_equal(channel_recv(f->ends[1], text, sizeof(text), &room, 0), -EMSGSIZE);
 	assert_int_equal(count_open_fds(), before);
-	assert_int_equal(channel_send(f->ends[0], "1234", 4, NULL, 0, 0), 0);
-	assert_int_equal(channel_recv(f->ends[1], text, sizeof(text), NULL, NULL, 0), 4);
+	assert_int_equal(channel_send(f->ends[0], "1234", 4, NULL, 0), 0);
+	assert_int_equal(channel_recv(f->ends[1], text, sizeof(text), NULL, 0), 4);
 }
 
 static void the_largest_packet_passes_and_a_larger_one_is_refused(void **state)
@@ -154,11 +155,10 @@ static void the_largest_packet_passes_and_a_larger_one_is_refused(void **state)
 	struct fixture *f = *state;
 	char *data = calloc(1, CHANNEL_MAX_BYTES + 1);
 
-	assert_int_equal(channel_send(f->ends[0], data, CHANNEL_MAX_BYTES, NULL, 0, 0), 0);
-	assert_int_equal(channel_recv(f->ends[1], data, CHANNEL_MAX_BYTES, NULL, NULL, 0),
+	assert_int_equal(channel_send(f->ends[0], data, CHANNEL_MAX_BYTES, NULL, 0), 0);
+	assert_int_equal(channel_recv(f->ends[1], data, CHANNEL_MAX_BYTES, NULL, 0),
 			 CHANNEL_MAX_BYTES);
-	assert_int_equal(channel_send(f->ends[0], data, CHANNEL_MAX_BYTES + 1, NULL, 0, 0),
-			 -EMSGSIZE);
+	assert_int_equal(channel_send(f->ends[0], data, CHANNEL_MAX_BYTES + 1, NULL, 0), -EMSGSIZE);
 	free(data);
 }
 
@@ -166,7 +166,7 @@ static void an_empty_packet_is_refused(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(channel_send(f->ends[0], "", 0, NULL, 0, 0), -EINVAL);
+	assert_int_equal(channel_send(f->ends[0], "", 0, NULL, 0), -EINVAL);
 }
 
 static void a_hang_up_is_seen_behind_the_last_packet(void **state)
@@ -174,11 +174,11 @@ static void a_hang_up_is_seen_behind_the_last_packet(void **state)
 	struct fixture *f = *state;
 	char byte;
 
-	assert_int_equal(channel_send(f->ends[0], "x", 1, NULL, 0, 0), 0);
+	assert_int_equal(channel_send(f->ends[0], "x", 1, NULL, 0), 0);
 	assert_int_equal(shutdown(f->ends[0], SHUT_RDWR), 0);
-	assert_int_equal(channel_recv(f->ends[1], &byte, 1, NULL, NULL, 0), 1);
-	assert_int_equal(channel_recv(f->ends[1], &byte, 1, NULL, NULL, 0), 0);
-	assert_int_equal(channel_send(f->ends[1], "x", 1, NULL, 0, 0), -EPIPE);
+	assert_int_equal(channel_recv(f->ends[1], &byte, 1, NULL, 0), 1);
+	assert_int_equal(channel_recv(f->ends[1], &byte, 1, NULL, 0), 0);
+	assert_int_equal(channel_send(f->ends[1], "x", 1, NULL, 0), -EPIPE);
 }
 
 static void nothing_there_does_not_block_when_so_asked(void **state)
@@ -186,7 +186,7 @@ static void nothing_there_does_not_block_when_so_asked(void **state)
 	struct fixture *f = *state;
 	char byte;
 
-	assert_int_equal(channel_recv(f->ends[1], &byte, 1, NULL, NULL, MSG_DONTWAIT), -EAGAIN);
+	assert_int_equal(channel_recv(f->ends[1], &byte, 1, NULL, MSG_DONTWAIT), -EAGAIN);
 }
 
 static void the_peer_is_known_from_the_socket(void **state)

@@ -124,7 +124,7 @@ static void it_is_on_its_way(void **state)
 	int ends[2], fd = lend(*state, ALICE, 5, &loan);
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-	assert_int_equal(channel_send(ends[0], "x", 1, &fd, 1, 0), 0);
+	assert_int_equal(channel_send(ends[0], "x", 1, &(struct channel_fds){&fd, 1}, 0), 0);
 	close(fd);
 	lent_end(*state, loan);
 	assert_kept(*state, ALICE, 5, 5);

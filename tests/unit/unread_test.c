@@ -51,7 +51,9 @@ static void send_one(struct pair *p, size_t bytes, bool has_fds)
 {
 	static const uint8_t data[CHANNEL_MAX_BYTES];
 
-	if (channel_send(p->ours, data, bytes, &p->ours, has_fds, MSG_DONTWAIT) < 0)
+	const struct channel_fds fds = {&p->ours, has_fds};
+
+	if (channel_send(p->ours, data, bytes, &fds, MSG_DONTWAIT) < 0)
 		return;
 	unread_add(&p->unread, has_fds);
 	p->has_fds[p->n_sent++ % 256] = has_fds;
@@ -61,13 +63,13 @@ static void read_one(struct pair *p)
 {
 	static uint8_t data[CHANNEL_MAX_BYTES];
 	int fds[CHANNEL_MAX_FDS];
-	unsigned n = CHANNEL_MAX_FDS;
+	struct channel_fds_room room = {fds, CHANNEL_MAX_FDS};
 
 	if (p->n_read == p->n_sent)
 		return;
-	assert_true(channel_recv(p->theirs, data, sizeof(data), fds, &n, 0) > 0);
-	while (n--)
-		close(fds[n]);
+	assert_true(channel_recv(p->theirs, data, sizeof(data), &room, 0) > 0);
+	while (room.n--)
+		close(fds[room.n]);
 	p->n_read++;
 }
 

@@ -92,7 +92,7 @@ static int send_request(struct coppice *c, const Coppice__Request *request, int 
 	if (!packet)
 		return -ENOMEM;
 	coppice__request__pack(request, packet);
-	r = channel_send(c->socket, packet, bytes, NULL, 0, flags);
+	r = channel_send(c->socket, packet, bytes, NULL, flags);
 	free(packet);
 	return r == -EPIPE ? -ECONNRESET : r;
 }
@@ -102,16 +102,17 @@ static int receive(struct coppice *c, uint64_t deadline_ns, struct answer *ret)
 {
 	struct pollfd p = {.fd = c->socket, .events = POLLIN};
 	struct timespec left = clock_timespec(clock_left_ns(deadline_ns));
-	struct answer answer = {.n_fds = CHANNEL_MAX_FDS};
+	struct answer answer = ANSWER_NONE;
+	struct channel_fds_room room = {answer.fds, CHANNEL_MAX_FDS};
 	ssize_t n;
 
 	n = ppoll(&p, 1, deadline_ns == COPPICE_FOREVER ? NULL : &left, NULL);
 	if (n <= 0)
 		return -EAGAIN;
-	n = channel_recv(c->socket, c->inbox, CHANNEL_MAX_BYTES, answer.fds, &answer.n_fds,
-			 MSG_DONTWAIT);
+	n = channel_recv(c->socket, c->inbox, CHANNEL_MAX_BYTES, &room, MSG_DONTWAIT);
 	if (n <= 0)
 		return n == 0 ? -ECONNRESET : (int)n;
+	answer.n_fds = room.n;
 	answer.reply = coppice__reply__unpack(NULL, (size_t)n, c->inbox);
 	if (!answer.reply) {
 		answer_done(&answer);
