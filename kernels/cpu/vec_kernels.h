@@ -22,6 +22,13 @@ struct sums {
 	vf v[ROWS_MAX][8];
 };
 
+/* What is summed in registers at a time: rows from row on, and n vectors from at on, which is a key
+ * or a dimension. How many they are is known to the compiler. */
+struct sum_block {
+	unsigned rows, n;
+	unsigned row, at;
+};
+
 KERNEL void load_line(enum work_dtype dtype, unsigned n, const char *p, vf *ret)
 {
 	if (dtype == WORK_BF16 && n > 1) {
@@ -52,13 +59,13 @@ KERNEL void fetch_line(enum work_dtype dtype, unsigned n, const char *p)
 		__builtin_prefetch((const void *)((uintptr_t)p + AHEAD_BYTES + i * 64), 0, 3);
 }
 
-KERNEL void score_block(const struct vec_score *a, enum work_dtype dtype, unsigned rows, unsigned n,
-			unsigned row, unsigned key)
+KERNEL void score_block(const struct vec_score *a, enum work_dtype dtype, struct sum_block b)
 {
+	const unsigned rows = b.rows, n = b.n;
 	size_t line_bytes = a->page_tokens * work_dtype_bytes(dtype);
-	const char *k = (const char *)a->k + key * work_dtype_bytes(dtype);
-	const float *q = a->q + row;
-	float *s = a->s + row * TILE + key;
+	const char *k = (const char *)a->k + b.at * work_dtype_bytes(dtype);
+	const float *q = a->q + b.row;
+	float *s = a->s + b.row * TILE + b.at;
 	struct sums sum;
 	vf line[8];
 
@@ -96,18 +103,18 @@ KERNEL void score_rows(const struct vec_score *a, enum work_dtype dtype, unsigne
 	unsigned key = 0;
 
 	for (; rows * 4 <= ROWS_MAX * 2 && key + 4 * LANES <= a->n_keys; key += 4 * LANES)
-		score_block(a, dtype, rows, 4, row, key);
+		score_block(a, dtype, (struct sum_block){rows, 4, row, key});
 	for (; key + 2 * LANES <= a->n_keys; key += 2 * LANES)
-		score_block(a, dtype, rows, 2, row, key);
+		score_block(a, dtype, (struct sum_block){rows, 2, row, key});
 	for (; key < a->n_keys; key += LANES)
-		score_block(a, dtype, rows, 1, row, key);
+		score_block(a, dtype, (struct sum_block){rows, 1, row, key});
 }
 
-KERNEL void values_block(const struct vec_values *a, enum work_dtype dtype, unsigned rows,
-			 unsigned n, unsigned row, unsigned dim)
+KERNEL void values_block(const struct vec_values *a, enum work_dtype dtype, struct sum_block b)
 {
+	const unsigned rows = b.rows, n = b.n;
 	size_t line_bytes = a->head_dim * work_dtype_bytes(dtype);
-	float *o = a->o + (size_t)row * a->head_dim + dim;
+	float *o = a->o + (size_t)b.row * a->head_dim + b.at;
 	struct sums sum;
 	vf line[8];
 
@@ -116,11 +123,11 @@ KERNEL void values_block(const struct vec_values *a, enum work_dtype dtype, unsi
 		UNROLL
 		for (unsigned i = 0; i < n; i++)
 			sum.v[r][i] = vf_load(o + (size_t)r * a->head_dim + i * LANES) *
-				      vf_set1(a->shrink[row + r]);
+				      vf_set1(a->shrink[b.row + r]);
 	}
 	for (unsigned span = 0; span < a->n_spans; span++) {
-		const char *v = a->spans[span].v + dim * work_dtype_bytes(dtype);
-		const float *s = a->s + row * TILE + a->spans[span].lane;
+		const char *v = a->spans[span].v + b.at * work_dtype_bytes(dtype);
+		const float *s = a->s + b.row * TILE + a->spans[span].lane;
 
 		for (unsigned j = a->spans[span].count; j > 0; j--) {
 			load_line(dtype, n, v, line);
@@ -151,13 +158,13 @@ KERNEL void values_rows(const struct vec_values *a, enum work_dtype dtype, unsig
 	unsigned dim = 0;
 
 	for (; rows * 8 <= ROWS_MAX * 2 && dim + 8 * LANES <= a->head_dim; dim += 8 * LANES)
-		values_block(a, dtype, rows, 8, row, dim);
+		values_block(a, dtype, (struct sum_block){rows, 8, row, dim});
 	for (; rows * 4 <= ROWS_MAX * 2 && dim + 4 * LANES <= a->head_dim; dim += 4 * LANES)
-		values_block(a, dtype, rows, 4, row, dim);
+		values_block(a, dtype, (struct sum_block){rows, 4, row, dim});
 	for (; dim + 2 * LANES <= a->head_dim; dim += 2 * LANES)
-		values_block(a, dtype, rows, 2, row, dim);
+		values_block(a, dtype, (struct sum_block){rows, 2, row, dim});
 	for (; dim < a->head_dim; dim += LANES)
-		values_block(a, dtype, rows, 1, row, dim);
+		values_block(a, dtype, (struct sum_block){rows, 1, row, dim});
 }
 
 /* Deals n_rows out in blocks of sizes that are known here, so that each has its sums in
