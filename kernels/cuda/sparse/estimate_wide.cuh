@@ -57,36 +57,41 @@ struct wide_ring {
 	}
 };
 
-__device__ inline void tensor_copy_3(uint32_t to, const CUtensorMap *map, uint32_t x, uint32_t y,
-				     uint32_t z, uint32_t barrier)
+/* Where a copy goes in shared memory, and the barrier that is told when it is there. */
+struct landing {
+	uint32_t at, barrier;
+};
+
+__device__ inline void tensor_copy_3(struct landing to, const CUtensorMap *map, uint32_t x,
+				     uint32_t y, uint32_t z)
 {
 	asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::"
 		     "bytes [%0], "
-		     "[%1, {%2, %3, %4}], [%5];" ::"r"(to),
-		     "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+		     "[%1, {%2, %3, %4}], [%5];" ::"r"(to.at),
+		     "l"(map), "r"(x), "r"(y), "r"(z), "r"(to.barrier)
 		     : "memory");
 }
 
 /* To both blocks of the cluster, and their barriers. */
-__device__ inline void tensor_copy_both(uint32_t to, const CUtensorMap *map, uint32_t slab,
-					uint32_t kv_block, int32_t at, uint32_t barrier)
+__device__ inline void tensor_copy_both(struct landing to, const CUtensorMap *map, uint32_t slab,
+					uint32_t kv_block, int32_t at)
 {
 	asm volatile(
 		"cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-		".multicast::cluster [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
-		"l"(map), "r"(0), "r"(slab), "r"(kv_block), "r"(at), "r"(barrier),
+		".multicast::cluster [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to.at),
+		"l"(map), "r"(0), "r"(slab), "r"(kv_block), "r"(at), "r"(to.barrier),
 		"h"((uint16_t)((1u << WIDE_BLOCKS) - 1))
 		: "memory");
 }
 
 /* A warp's whole share of a slab, of pages side by side. */
-__device__ inline void copy_run(uint32_t to, const CUtensorMap *map, uint32_t slab,
-				uint32_t kv_block, int32_t at, uint32_t barrier)
+__device__ inline void copy_run(struct landing to, const CUtensorMap *map, uint32_t slab,
+				uint32_t kv_block, int32_t at)
 {
 	asm volatile(
 		"cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-		".multicast::cluster [%0], [%1, {%2, %3, %4, %5, %2}], [%6], %7;" ::"r"(to),
-		"l"(map), "r"(0), "r"(slab), "r"(kv_block), "r"(at), "r"(barrier),
+		".multicast::cluster [%0], [%1, {%2, %3, %4, %5, %2}], [%6], %7;" ::"r"(to.at),
+		"l"(map), "r"(0), "r"(slab), "r"(kv_block), "r"(at), "r"(to.barrier),
 		"h"((uint16_t)((1u << WIDE_BLOCKS) - 1))
 		: "memory");
 }
@@ -113,7 +118,7 @@ __device__ inline uint32_t window_of(const struct estimate_job &j, uint32_t wind
 
 /* One slab of a window's squares, which go to one place behind the other. */
 __device__ inline void bring_window(const struct wide &w, uint32_t window, uint32_t kv_blocks,
-				    uint32_t slab, uint32_t to, uint32_t full)
+				    uint32_t slab, struct landing to)
 {
 	uint32_t half = slab / w.j.k_slabs, of = slab % w.j.k_slabs,
 		 per_square = w.j.e.stride / KV_BLOCK_TOKENS;
@@ -122,7 +127,7 @@ __device__ inline void bring_window(const struct wide &w, uint32_t window, uint3
 		int32_t at = window == DEVICE_NONE ? NOWHERE
 						   : (int32_t)((window + kv_blocks) / per_square);
 
-		tensor_copy_both(to, &w.maps.windows, of, half, at, full);
+		tensor_copy_both(to, &w.maps.windows, of, half, at);
 		return;
 	}
 	const uint32_t *list =
@@ -133,10 +138,10 @@ __device__ inline void bring_window(const struct wide &w, uint32_t window, uint3
 			square * w.j.e.stride + half * KV_BLOCK_TOKENS + of % KV_BLOCK_TOKENS;
 		uint32_t kv_block = list[token];
 
-		tensor_copy_both(to + square * SLAB_BYTES, &w.maps.kv_blocks, of, 0,
+		tensor_copy_both({to.at + square * SLAB_BYTES, to.barrier}, &w.maps.kv_blocks, of,
+				 0,
 				 kv_block == DEVICE_NONE ? NOWHERE
-							 : (int32_t)(kv_block + kv_blocks),
-				 full);
+							 : (int32_t)(kv_block + kv_blocks));
 	}
 }
 
@@ -181,25 +186,25 @@ __device__ inline void bring_tile(const struct wide &w, const struct estimate_ti
 		barrier_wait(w.base + WIDE_EMPTY + at.slot * 8, at.parity ^ 1);
 		if (warp == 0) {
 			barrier_expect(full, WIDE_STAGE_BYTES);
-			tensor_copy_3(stage, &w.maps.q, slab * SLAB_VALUES,
-				      tile.rows + w.rank * WIDE_ROWS, tile.head, full);
+			tensor_copy_3({stage, full}, &w.maps.q, slab * SLAB_VALUES,
+				      tile.rows + w.rank * WIDE_ROWS, tile.head);
 		}
 		if (run) {
-			copy_run(to, &w.maps.runs, of, half,
-				 (int32_t)((windows[0] + kv_blocks) >> shift), full);
+			copy_run({to, full}, &w.maps.runs, of, half,
+				 (int32_t)((windows[0] + kv_blocks) >> shift));
 			continue;
 		}
 		if (!listed) {
 #pragma unroll 4
 			for (uint32_t i = 0; i < n; i++)
-				tensor_copy_both(to + i * window_bytes, &w.maps.windows, of, half,
-						 (int32_t)((windows[i] + kv_blocks) >> shift),
-						 full);
+				tensor_copy_both({to + i * window_bytes, full}, &w.maps.windows, of,
+						 half,
+						 (int32_t)((windows[i] + kv_blocks) >> shift));
 			continue;
 		}
 #pragma unroll 1
 		for (uint32_t i = 0; i < n; i++)
-			bring_window(w, windows[i], kv_blocks, slab, to + i * window_bytes, full);
+			bring_window(w, windows[i], kv_blocks, slab, {to + i * window_bytes, full});
 	}
 }
 
