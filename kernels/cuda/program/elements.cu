@@ -239,10 +239,15 @@ __device__ inline uint4 turned_chunk(const struct device_heads &a, const float *
 	return pack(c, a.bf16);
 }
 
-/* As append.cu does: a token whose V is not finite is K = NaN, V = 0. x is of K, and v as it was
- * made. */
+/* A head's K before it is turned, and V as it was made. */
+struct made_kv {
+	const float *k, *v;
+	const float *rotations; /* of K; NULL: there are none */
+};
+
+/* As append.cu does: a token whose V is not finite is K = NaN, V = 0. */
 __device__ inline void put_kv(const struct device_heads &a, const struct device_place &place,
-			      uint32_t head, const float *x, const float *v, const float *rotations)
+			      uint32_t head, const struct made_kv &made)
 {
 	uint32_t chunks = a.dim / KV_CHUNK_VALUES, lane = threadIdx.x % 32;
 	char *to = a.pool + head * a.head_bytes + (uint64_t)place.source * KV_SOURCE_BYTES;
@@ -255,9 +260,9 @@ __device__ inline void put_kv(const struct device_heads &a, const struct device_
 
 		values[n] = make_uint4(0, 0, 0, 0);
 		if (i < chunks)
-			values[n] = turned_chunk(a, x, i, rotations);
+			values[n] = turned_chunk(a, made.k, i, made.rotations);
 		else if (i < 2 * chunks)
-			values[n] = pack(chunk_at(v + (i - chunks) * KV_CHUNK_VALUES), a.bf16);
+			values[n] = pack(chunk_at(made.v + (i - chunks) * KV_CHUNK_VALUES), a.bf16);
 		bad = bad || (i >= chunks && i < 2 * chunks && not_finite(values[n], a.bf16));
 	}
 	bad = __any_sync(~0u, bad);
@@ -315,8 +320,8 @@ __global__ void __launch_bounds__(HEADS_WARPS * 32)
 	if (head < a.n_q)
 		put_q(a, row, head, x, rotations);
 	else if (head < n_heads)
-		put_kv(a, a.places[row], head - a.n_q, x, from + (a.n_kv + head) * a.dim,
-		       rotations);
+		put_kv(a, a.places[row], head - a.n_q,
+		       {x, from + (a.n_kv + head) * a.dim, rotations});
 }
 
 #define QUICK_DIM 128u
