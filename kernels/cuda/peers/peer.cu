@@ -135,6 +135,7 @@ __device__ inline uint32_t put_entry(const struct device_exchange &x, const stru
 /* ---- waiting -------------------------------------------------------------------------------- */
 
 struct patience {
+	uint32_t epoch; /* of what is waited for; 0: nothing is */
 	uint64_t begin_ns;
 	uint32_t looks;
 	bool late; /* somebody is, here or for another warp */
@@ -153,21 +154,21 @@ __device__ inline bool wait_on(const struct device_exchange &x, patience &p, uin
 	return !p.late;
 }
 
-__device__ inline void wait_for_others(const struct device_exchange &x, patience &p, uint32_t epoch)
+__device__ inline void wait_for_others(const struct device_exchange &x, patience &p)
 {
 	const uint32_t *come = x.come[x.rank] + threadIdx.x;
 
 	if (threadIdx.x >= x.n_ranks || threadIdx.x == x.rank)
 		return;
-	while ((int32_t)(word_get(come) - epoch) < 0 && wait_on(x, p, threadIdx.x))
+	while ((int32_t)(word_get(come) - p.epoch) < 0 && wait_on(x, p, threadIdx.x))
 		;
 }
 
 /* Those of ranks first and on, as they come; cleared for the launch after next. False: one does not
  * come. */
 template <uint32_t N>
-__device__ inline bool take_parts(const struct device_exchange &x, uint32_t entry, uint32_t epoch,
-				  uint32_t first, part<N> (&to)[PARTS], patience &p)
+__device__ inline bool take_parts(const struct device_exchange &x, uint32_t entry, uint32_t first,
+				  part<N> (&to)[PARTS], patience &p)
 {
 	constexpr uint32_t packets = part<N>::packets;
 	packet in[PARTS][packets];
@@ -176,7 +177,7 @@ __device__ inline bool take_parts(const struct device_exchange &x, uint32_t entr
 
 #pragma unroll
 	for (uint32_t i = 0; i < PARTS; i++)
-		at[i] = packet_at<N>(x, x.rank, min(first + i, x.n_ranks - 1), entry, epoch);
+		at[i] = packet_at<N>(x, x.rank, min(first + i, x.n_ranks - 1), entry, p.epoch);
 	do {
 		missing = 0;
 #pragma unroll
@@ -185,9 +186,9 @@ __device__ inline bool take_parts(const struct device_exchange &x, uint32_t entr
 				packet_get(at[i / packets] + i % packets * 32 * PEER_PACKET_BYTES);
 #pragma unroll
 		for (uint32_t i = 0; i < PARTS * packets; i++)
-			missing |=
-				(uint32_t)(in[i / packets][i % packets].high >> 32 != (epoch | TAG))
-				<< i / packets;
+			missing |= (uint32_t)(in[i / packets][i % packets].high >> 32 !=
+					      (p.epoch | TAG))
+				   << i / packets;
 		missing = __reduce_or_sync(~0u, missing);
 	} while (missing && __all_sync(~0u, wait_on(x, p, first + __ffs(missing) - 1)));
 #pragma unroll
@@ -256,7 +257,7 @@ __device__ inline void store_entry(const struct device_exchange &x, const struct
 
 template <typename DTYPE, uint32_t N>
 __device__ inline void merge_entry(const struct device_exchange &x, const struct device_row &dest,
-				   uint32_t entry, uint32_t epoch, patience &p)
+				   uint32_t entry, patience &p)
 {
 	part<N> parts[PARTS];
 	struct merged<N> s = merged_nothing<N>();
@@ -264,7 +265,7 @@ __device__ inline void merge_entry(const struct device_exchange &x, const struct
 	for (uint32_t first = 0; first < x.n_ranks; first += PARTS) {
 		if (x.gathered)
 			load_parts<N>(x, entry, first, parts);
-		else if (!take_parts<N>(x, entry, epoch, first, parts, p))
+		else if (!take_parts<N>(x, entry, first, parts, p))
 			return;
 		add_parts<DTYPE, N>(s, parts, x.n_ranks - first);
 	}
@@ -308,7 +309,7 @@ __global__ void __launch_bounds__(WARPS * 32, PEER_BLOCKS_AT_ONCE)
 #if __CUDA_ARCH__ >= 800
 	__shared__ uint32_t given[WARPS];
 	uint32_t first = blockIdx.x * WARPS + threadIdx.x / 32, n = x.n_rows * x.n_heads,
-		 step = gridDim.x * WARPS, epoch = 0;
+		 step = gridDim.x * WARPS;
 	uint32_t warp_bytes = 0;
 	uint64_t given_bytes = 0;
 	struct device_row dest = {}, mine = x.dests[min(first, n - 1) / x.n_heads];
@@ -320,14 +321,14 @@ __global__ void __launch_bounds__(WARPS * 32, PEER_BLOCKS_AT_ONCE)
 		launch_next();
 	p.begin_ns = device_now_ns();
 	if (!x.gathered) {
-		epoch = *(volatile uint32_t *)&x.state->epoch + 1;
+		p.epoch = *(volatile uint32_t *)&x.state->epoch + 1;
 		if (blockIdx.x == 0 && threadIdx.x < x.n_ranks && threadIdx.x != x.rank)
-			word_put(x.come[threadIdx.x] + x.rank, epoch);
+			word_put(x.come[threadIdx.x] + x.rank, p.epoch);
 	}
 	for (uint32_t i = first; i < n && !x.gathered; i += step) {
 		dest = i == first ? mine : x.dests[i / x.n_heads];
 		if (dest.o)
-			warp_bytes += put_entry<N>(x, dest, i, epoch);
+			warp_bytes += put_entry<N>(x, dest, i, p.epoch);
 	}
 	if (threadIdx.x % 32 == 0)
 		given[threadIdx.x / 32] = warp_bytes;
@@ -337,13 +338,13 @@ __global__ void __launch_bounds__(WARPS * 32, PEER_BLOCKS_AT_ONCE)
 	for (uint32_t i = first; i < n; i += step) {
 		dest = i == first ? mine : x.dests[i / x.n_heads];
 		if (dest.o && dest.pos == x.rank)
-			merge_entry<DTYPE, N>(x, dest, i, epoch, p);
+			merge_entry<DTYPE, N>(x, dest, i, p);
 	}
 	if (!x.gathered && blockIdx.x == 0)
-		wait_for_others(x, p, epoch);
+		wait_for_others(x, p);
 	__syncthreads();
 	if (last)
-		leave(x, epoch, p.begin_ns, given_bytes);
+		leave(x, p.epoch, p.begin_ns, given_bytes);
 #endif
 }
 
