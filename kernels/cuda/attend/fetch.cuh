@@ -419,12 +419,13 @@ __device__ inline uint64_t q_address(const struct device_attend &a, const struct
 	return q ? q + (uint64_t)work.head * a.shape.group * dim * 2 : 0;
 }
 
+template <typename T, uint32_t N_THREADS>
 __device__ inline void q_addresses(const struct device_attend &a, const struct work &work,
-				   uint32_t dim, uint64_t *ret, uint32_t thread, uint32_t n_threads)
+				   uint64_t *ret, uint32_t thread)
 {
 #pragma unroll 1
-	for (uint32_t t = thread; t < work.work_tile.n_rows; t += n_threads)
-		ret[t] = q_address(a, work, t, dim);
+	for (uint32_t t = thread; t < work.work_tile.n_rows; t += N_THREADS)
+		ret[t] = q_address(a, work, t, T::qk);
 }
 
 /* Rows up to the last row block that some warp takes; those that do not exist are 0. addresses: of
@@ -465,7 +466,7 @@ __device__ inline void q_first(const struct device_attend &a, const struct work 
 
 	if (work.work_tile.blocks_log2 > 1) {
 		addresses = (uint64_t *)(shared + at::sums);
-		q_addresses(a, work, T::qk, addresses, threadIdx.x, n);
+		q_addresses<T, n>(a, work, addresses, threadIdx.x);
 		named_barrier(COMPUTE_BARRIER, n);
 	}
 	q_work_tile<T, n>(a, work, shared_address(shared) + at::rows, addresses, threadIdx.x);
@@ -513,7 +514,7 @@ template <typename T> __device__ void q_run(const struct device_attend &a, char 
 		if (index == 0)
 			continue;
 		barrier_wait(base + at::rows_empty, (index - 1) & 1);
-		q_addresses(a, work, T::qk, addresses, thread, Q_WARPS * 32);
+		q_addresses<T, Q_WARPS * 32>(a, work, addresses, thread);
 		named_barrier(Q_BARRIER, Q_WARPS * 32);
 		q_work_tile<T, Q_WARPS * 32>(a, work, base + at::rows, addresses, thread);
 		copy_arrive(base + at::rows_full);
