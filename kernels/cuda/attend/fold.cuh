@@ -193,13 +193,13 @@ __device__ inline float max_or_zero(float max)
 	return max == -INFINITY ? 0 : max;
 }
 
-/* Weights of two KV blocks, first and the next, in fragments of A; the sums grow by them. */
-template <typename T, uint32_t N>
-__device__ inline void weigh(const float (&scores)[N][4], uint32_t first, float scale_log2,
-			     const float (&low)[2], float (&sum)[2], uint32_t (&p)[4])
+/* Weights of two KV blocks, whose scores these are, in fragments of A; the sums grow by them. */
+template <typename T>
+__device__ inline void weigh(const float (*scores)[4], float scale_log2, const float (&low)[2],
+			     float (&sum)[2], uint32_t (&p)[4])
 {
 #pragma unroll
-	for (uint32_t j = first; j < first + 2; j++) {
+	for (uint32_t j = 0; j < 2; j++) {
 		float weights[4];
 
 #pragma unroll
@@ -207,8 +207,8 @@ __device__ inline void weigh(const float (&scores)[N][4], uint32_t first, float 
 			weights[i] = exp2_fast(fmaf(scores[j][i], scale_log2, -low[i / 2]));
 		sum[0] += weights[0] + weights[1];
 		sum[1] += weights[2] + weights[3];
-		p[(j - first) * 2] = T::dtype::pack(weights[0], weights[1]);
-		p[(j - first) * 2 + 1] = T::dtype::pack(weights[2], weights[3]);
+		p[j * 2] = T::dtype::pack(weights[0], weights[1]);
+		p[j * 2 + 1] = T::dtype::pack(weights[2], weights[3]);
 	}
 }
 
@@ -265,7 +265,7 @@ __device__ inline void fold_kv_tile(const struct device_attend &a, const struct 
 	low[1] = max_or_zero(s.max[1]);
 #pragma unroll
 	for (uint32_t t = 0; t < DEVICE_KV_TILE_BLOCKS / 2; t++)
-		weigh<T>(scores, 2 * t, a.shape.scale_log2, low, s.sum, p[t]);
+		weigh<T>(&scores[2 * t], a.shape.scale_log2, low, s.sum, p[t]);
 #pragma unroll
 	for (uint32_t n = 0; n < T::v / 16; n++) {
 		uint32_t from = kv_tile.at + T::key_bytes + lane / 8 % 2 * kv_block_bytes +
@@ -356,7 +356,7 @@ __device__ inline void weigh_half(const struct device_attend &a, const half_scor
 	sum[0] = sum[1] = 0;
 #pragma unroll
 	for (uint32_t t = 0; t < HALF_BLOCKS / 2; t++)
-		weigh<T>(scores, 2 * t, a.shape.scale_log2, low, sum, p[t]);
+		weigh<T>(&scores[2 * t], a.shape.scale_log2, low, sum, p[t]);
 }
 
 /* Some row has weights that are too many, or are no numbers: its maximum may have to be raised. */
