@@ -120,16 +120,23 @@ template <typename T> __device__ inline uint32_t run_of(const uint4 &source)
 						 : 4;
 }
 
-/* The lane's KV tile: its KV blocks, run by run, and n_metas metas from its own on: all walk the
- * ring in order, so who comes to a KV tile has waited for those before it. The barrier knows how
- * much comes. */
+/* Metas of KV tiles one behind the other, that come by one copy. */
+struct meta_run {
+	const struct device_kv_tile *first;
+	uint32_t n; /* 0: none is to come */
+};
+
+/* The lane's KV tile: its KV blocks, run by run, and metas from its own on: all walk the ring in
+ * order, so who comes to a KV tile has waited for those before it. The barrier knows how much
+ * comes. */
 template <typename T>
 __device__ inline void fetch_copy(uint32_t base, uint32_t slot, const char *head, uint4 source,
-				  const struct device_kv_tile *meta, uint32_t n_metas)
+				  struct meta_run metas)
 {
 	typedef layout<T> at;
 	constexpr uint32_t kv_block_bytes = T::kv_block_bytes;
-	uint32_t full = base + at::full + slot * 8, meta_bytes = n_metas * (uint32_t)sizeof(*meta);
+	constexpr uint32_t meta_size = sizeof(*metas.first);
+	uint32_t full = base + at::full + slot * 8, meta_bytes = metas.n * meta_size;
 	uint32_t to = base + slot * T::kv_tile_bytes, end = to + T::kv_tile_bytes;
 
 	barrier_expect(full, __popc(kv_blocks_there(source)) * kv_block_bytes + meta_bytes);
@@ -147,9 +154,8 @@ __device__ inline void fetch_copy(uint32_t base, uint32_t slot, const char *head
 			 : run == 2 ? make_uint4(source.z, source.w, DEVICE_NONE, DEVICE_NONE)
 				    : make_uint4(source.w, DEVICE_NONE, DEVICE_NONE, DEVICE_NONE);
 	}
-	if (n_metas)
-		bulk_copy(base + at::metas + slot * (uint32_t)sizeof(*meta), meta, meta_bytes,
-			  full);
+	if (metas.n)
+		bulk_copy(base + at::metas + slot * meta_size, metas.first, meta_bytes, full);
 }
 
 /* KV tiles of these lanes, which nothing was ever copied to. */
@@ -213,8 +219,8 @@ __device__ inline void fetch_kv_tiles(struct fetch<T> &f, const char *head,
 		clear_slots<T>(f.shared, __ballot_sync(~0u, ahead < k && !again && there != 0xf),
 			       to.slot, there, f.lane);
 		if (ahead < k)
-			fetch_copy<T>(base, to.slot, head, mine, &metas[f.lane],
-				      metas_of<T::slots>(ahead, to.slot, k));
+			fetch_copy<T>(base, to.slot, head, mine,
+				      {&metas[f.lane], metas_of<T::slots>(ahead, to.slot, k)});
 		__syncwarp();
 		f.step(k);
 	}
