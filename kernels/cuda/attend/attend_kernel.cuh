@@ -236,9 +236,10 @@ __device__ inline void pass_run(struct ring<T::slots> &at, uint32_t base, uint32
 template <typename T>
 __device__ inline uint32_t compute_run_of(const struct device_attend &a, const struct warp_tile &w,
 					  struct ring<T::slots> &at, char *shared,
-					  const struct device_kv_tile *meta,
 					  struct warp_state<T> &s)
 {
+	const struct device_kv_tile *meta =
+		(const struct device_kv_tile *)(shared + layout<T>::metas) + at.slot;
 	uint32_t run = meta->run, base = shared_address(shared);
 
 	if (meta->warps >> threadIdx.x / 32 & 1)
@@ -270,7 +271,7 @@ __device__ inline void compute_kv_tiles(const struct device_attend &a, const str
 #ifdef WGMMA
 		if constexpr (T::takes_wide) {
 			if (marks >> 16 & 0xff) {
-				i += compute_run_of<T>(a, w, at, shared, meta, s);
+				i += compute_run_of<T>(a, w, at, shared, s);
 				continue;
 			}
 		}
