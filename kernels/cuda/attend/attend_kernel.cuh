@@ -123,8 +123,10 @@ __device__ inline void pass_half(const struct ring<T::slots> &at, uint32_t base,
 		barrier_arrive(base + layout<T>::empty + (at.slot + lane) * 8);
 }
 
-/* Two halves of a run. */
+/* Two halves of a run, for a warp's rows. */
 template <typename T> struct run_at {
+	const struct device_attend &a;
+	const struct warp_tile &w;
 	uint32_t base; /* of shared memory */
 	const struct device_kv_tile *metas; /* of the ring */
 	struct ring<T::slots> now, next;
@@ -136,18 +138,22 @@ template <typename T> struct run_at {
 	}
 };
 
+/* Weights of a run's halves. */
+struct run_weights {
+	const half_weights &now; /* of the half at now */
+	half_weights &next; /* to be made */
+};
+
 /*
- * Of a run: the products of the keys of the half at next and of the values of the one at now, whose
- * weights are p, go one behind the other; while the latter are made, so are the next one's weights.
- * Whether the half behind it is there is asked long before the answer is needed (there, both
- * times), if there is one. Nothing is under way when this returns: the compiler puts products that
- * are from one time round a loop to the next one after the other.
+ * Of a run: the products of the keys of the half at next and of the values of the one at now go one
+ * behind the other; while the latter are made, so are the next one's weights. Whether the half
+ * behind it is there is asked long before the answer is needed (there, both times), if there is one
+ * (more). Nothing is under way when this returns: the compiler puts products that are from one time
+ * round a loop to the next one after the other.
  */
 template <typename T>
-__device__ inline void fold_half(const struct device_attend &a, const struct warp_tile &w,
-				 const struct run_at<T> &run, bool more, bool &there,
-				 struct warp_state<T> &s, const half_weights &p,
-				 half_weights &ret_p)
+__device__ inline void fold_half(const struct run_at<T> &run, bool more, bool &there,
+				 struct warp_state<T> &s, const struct run_weights &p)
 {
 	half_scores scores;
 	float sum[2];
@@ -155,17 +161,17 @@ __device__ inline void fold_half(const struct device_attend &a, const struct war
 	if (!there)
 		wait_half<T>(run.next, run.base);
 	start_scores<T>(s, run.base + run.next.slot * T::kv_tile_bytes, scores);
-	start_values<T>(s, p, run.base + run.now.slot * T::kv_tile_bytes);
+	start_values<T>(s, p.now, run.base + run.now.slot * T::kv_tile_bytes);
 	wgmma_wait<1>();
 	registers_fence(scores);
 	there = more && half_there<T>(next_half(run.next), run.base);
-	mask_half<T>(a, w, scores, run.metas, run.next.slot);
-	weigh_half<T>(a, scores, s, sum, ret_p);
+	mask_half<T>(run.a, run.w, scores, run.metas, run.next.slot);
+	weigh_half<T>(run.a, scores, s, sum, p.next);
 	/* a branch that hangs on all weights: else the compiler would wait before them */
 	if (weights_amiss(sum)) {
 		wgmma_wait<0>();
 		registers_fence(s.o);
-		weigh_anew<T>(a, scores, s, sum, ret_p);
+		weigh_anew<T>(run.a, scores, s, sum, p.next);
 	}
 	wgmma_wait<0>();
 	registers_fence(s.o);
@@ -176,8 +182,7 @@ __device__ inline void fold_half(const struct device_attend &a, const struct war
 
 /* The first half of a run. */
 template <typename T>
-__device__ inline void begin_run(const struct device_attend &a, const struct warp_tile &w,
-				 const struct run_at<T> &run, struct warp_state<T> &s,
+__device__ inline void begin_run(const struct run_at<T> &run, struct warp_state<T> &s,
 				 half_weights &ret_p)
 {
 	half_scores scores;
@@ -187,39 +192,32 @@ __device__ inline void begin_run(const struct device_attend &a, const struct war
 	start_scores<T>(s, run.base + run.now.slot * T::kv_tile_bytes, scores);
 	wgmma_wait<0>();
 	registers_fence(scores);
-	mask_half<T>(a, w, scores, run.metas, run.now.slot);
-	weigh_anew<T>(a, scores, s, sum, ret_p);
+	mask_half<T>(run.a, run.w, scores, run.metas, run.now.slot);
+	weigh_anew<T>(run.a, scores, s, sum, ret_p);
 	s.sum[0] += sum[0];
 	s.sum[1] += sum[1];
 }
 
-/* A run of n wide tiles, half by half. */
+/* A run of n wide tiles, half by half; the ring goes on at run.next. */
 template <typename T>
-__device__ inline void fold_run(const struct device_attend &a, const struct warp_tile &w,
-				struct ring<T::slots> &at, char *shared, uint32_t n,
-				struct warp_state<T> &s)
+__device__ inline void fold_run(struct run_at<T> &run, uint32_t n, struct warp_state<T> &s)
 {
-	uint32_t base = shared_address(shared);
-	struct run_at<T> run = {
-		base, (const struct device_kv_tile *)(shared + layout<T>::metas), at, next_half(at)
-	};
 	half_weights first, second;
 	bool there = false;
 
-	begin_run<T>(a, w, run, s, first);
+	begin_run<T>(run, s, first);
 	for (;;) {
-		fold_half<T>(a, w, run, n > 1, there, s, first, second);
+		fold_half<T>(run, n > 1, there, s, {first, second});
 		run.step();
 		if (--n == 0)
 			break;
-		fold_half<T>(a, w, run, true, there, s, second, first);
+		fold_half<T>(run, true, there, s, {second, first});
 		run.step();
 	}
-	start_values<T>(s, second, base + run.now.slot * T::kv_tile_bytes);
+	start_values<T>(s, second, run.base + run.now.slot * T::kv_tile_bytes);
 	wgmma_wait<0>();
 	registers_fence(s.o);
-	pass_half<T>(run.now, base, threadIdx.x % 32);
-	at = run.next;
+	pass_half<T>(run.now, run.base, threadIdx.x % 32);
 }
 
 /* Passes a run of n wide tiles, which others fold. */
@@ -238,15 +236,20 @@ __device__ inline uint32_t compute_run_of(const struct device_attend &a, const s
 					  struct ring<T::slots> &at, char *shared,
 					  struct warp_state<T> &s)
 {
-	const struct device_kv_tile *meta =
-		(const struct device_kv_tile *)(shared + layout<T>::metas) + at.slot;
-	uint32_t run = meta->run, base = shared_address(shared);
+	const struct device_kv_tile *metas =
+		(const struct device_kv_tile *)(shared + layout<T>::metas);
+	struct run_at<T> run = {
+		a, w, shared_address(shared), metas, at, next_half(at)
+	};
+	uint32_t n = metas[at.slot].run;
 
-	if (meta->warps >> threadIdx.x / 32 & 1)
-		fold_run<T>(a, w, at, shared, run, s);
-	else
-		pass_run<T>(at, base, run);
-	return run * DEVICE_WIDE_KV_TILES;
+	if (metas[at.slot].warps >> threadIdx.x / 32 & 1) {
+		fold_run<T>(run, n, s);
+		at = run.next;
+	} else {
+		pass_run<T>(at, run.base, n);
+	}
+	return n * DEVICE_WIDE_KV_TILES;
 }
 #endif
 
