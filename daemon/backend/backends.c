@@ -114,7 +114,7 @@ static int refuse_small(const struct config *config, uint64_t bytes, uint64_t le
 	snprintf(why, WHY_BYTES,
 		 "its share of memory makes a pool of %s, and %s is the least that does: make "
 		 "pool larger, or extent and stage smaller%s",
-		 units_size(bytes, 0).text, units_size(least, 0).text,
+		 units_size(bytes >> 20 << 20, 0).text, units_size(least, 0).text,
 		 config->pool_percent ? "" : ", or free the device");
 	return -ENOMEM;
 }

@@ -186,7 +186,7 @@ static void a_share_without_room_for_an_extent_and_the_stage_is_a_sentence(void 
 	h->flags[5] = "--stage=20M";
 	h->flags[6] = "--host-tier=64M";
 	assert_int_equal(harness_wait(harness_spawn(h)), 1);
-	assert_true(harness_log_has(h, "a pool of 20 MiB, and 24 MiB is the least"));
+	assert_true(harness_log_has(h, "a pool of 20M, and 24M is the least"));
 }
 
 /* The daemon that setup started goes, and another comes. */
