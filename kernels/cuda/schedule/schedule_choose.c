@@ -15,6 +15,8 @@
 #define LEAST_WORK_TILES 0.5
 #define LIMIT_STEPS 12u
 #define SHARE_OF_WAVES 1.05
+#define MANY_WAVES 3.5
+#define ALIKE 0.997 /* what takes so much of another's modelled time is no better */
 #define WAVES_AGAIN 3.0 /* times as much as KV that is read again: work tiles in several waves */
 #define IN_STEP 1.2 /* times as long, at most: strips that go over KV together */
 #define KEPT_PART 0.25 /* of the cache, that an item has whatever else is read */
@@ -241,7 +243,8 @@ static uint32_t most_rows_of(const struct work_list *list)
 	return most;
 }
 
-/* Strips of so many tokens, if that is better than the best so far. 0 or -ENOMEM. */
+/* Strips of so many tokens, if that is better than the best so far. Of such as take the same, wider
+ * ones read KV again less often, which the model takes to be for nothing. 0 or -ENOMEM. */
 static int try_strips(struct make *m, uint32_t tokens, struct schedule_expect *inout,
 		      double *inout_limit_ns)
 {
@@ -252,7 +255,7 @@ static int try_strips(struct make *m, uint32_t tokens, struct schedule_expect *i
 	if (r)
 		return r;
 	e = best_limit(m, &limit_ns);
-	if (inout->all_ns > 0 && e.all_ns >= inout->all_ns)
+	if (inout->all_ns > 0 && e.all_ns >= ALIKE * inout->all_ns)
 		return 0;
 	*inout = e;
 	inout->work_tile_tokens = tokens;

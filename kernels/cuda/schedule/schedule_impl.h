@@ -22,7 +22,6 @@
 #include "proto/arith.h"
 
 #define WARP_GROUP 4u /* row blocks that wgmma takes at a time */
-#define MANY_WAVES 3.5 /* of work tiles: the last ends somewhere in a work tile's time */
 #define WIDE_TILE_BLOCKS (DEVICE_WIDE_KV_TILES * DEVICE_KV_TILE_BLOCKS)
 
 enum scratch {

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define PART_STEPS 12u
+#define FEW_WAVES 2.0
 
 /* Rows that see something of the cut's KV blocks: marks them, and narrows the cut to them. */
 static void find_rows(const struct make *m, struct cut *cut, bool *sees)
@@ -148,7 +149,8 @@ static uint32_t count_parts(const struct make *m, const struct strip *strip, dou
 
 /* The ends of parts that are no more than parts->n. KV blocks one by one take longer than in runs,
  * so parts are made longer until there are no more: where work tiles come in few waves, one more
- * may be a wave of its own. 0: there are more all the same. */
+ * may be a wave of its own; of more waves than that longer parts are worse (NOTES.md). 0: there are
+ * more all the same. */
 static uint32_t find_ends(const struct make *m, const struct strip *strip, struct parts *parts,
 			  uint32_t *ends)
 {
@@ -166,7 +168,7 @@ static uint32_t find_ends(const struct make *m, const struct strip *strip, struc
 static int make_work_tiles(struct make *m, struct strip *strip, double limit_ns)
 {
 	double entries = (double)m->p->expect.n_work_tiles * m->want->shape->n_kv_heads;
-	bool few = entries <= MANY_WAVES * m->want->n_blocks;
+	bool few = entries <= FEW_WAVES * m->want->n_blocks;
 	struct parts parts = strip_parts(m, strip, limit_ns);
 	uint32_t *ends = make_scratch(m, ENDS, parts.n, sizeof(*ends));
 	uint32_t end = 0, n_ends = 0;
