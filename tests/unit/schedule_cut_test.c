@@ -123,7 +123,6 @@ static void test_no_more_work_tiles_than_blocks_where_a_block_each_was_planned(v
 	assert_true(n_planned > 64);
 }
 
-/* Of strips that are cut, whose partials take time. */
 /* Sixty-four agents with a KV head for each query head: one work tile more for each head may be a
  * wave more. */
 static void expect_waves_as_planned(uint32_t n_heads, double share)
@@ -149,6 +148,7 @@ static void test_there_are_no_more_waves_than_were_planned(void **state)
 			expect_waves_as_planned(n_heads, schedule_shares[i]);
 }
 
+/* Of strips that are cut, whose partials take time. */
 static void test_a_schedules_time_is_that_of_its_parts(void **state)
 {
 	struct schedule_expect e;
