@@ -368,28 +368,28 @@ static bool sees_all(const struct sched_request *rq)
 	return rq->privileged || !rq->session;
 }
 
-/* A page's models: of all those that are told, n from the first-th on. */
-struct models_told {
+/* A page's models: of all those that are listed, n from the first-th on. */
+struct models_list {
 	uint64_t list; /* its number: which models have been seen */
 	uint64_t first, n_seen;
 	uint32_t n;
 	struct sched_model *models[MODELS_PAGE];
 };
 
-static void tell(struct models_told *told, struct sched_model *model, uint32_t n_users)
+static void list_model(struct models_list *all, struct sched_model *model, uint32_t n_users)
 {
-	if (model->told_in != told->list) {
-		model->told_in = told->list;
-		model->n_told = 0;
-		if (told->n_seen >= told->first && told->n < MODELS_PAGE)
-			told->models[told->n++] = model;
-		told->n_seen++;
+	if (model->listed_in != all->list) {
+		model->listed_in = all->list;
+		model->n_listed = 0;
+		if (all->n_seen >= all->first && all->n < MODELS_PAGE)
+			all->models[all->n++] = model;
+		all->n_seen++;
 	}
-	model->n_told += n_users;
+	model->n_listed += n_users;
 }
 
 /* Session by session: others' models are not looked at, however many there are. */
-static void tell_of_domain(const struct sched *s, uint64_t domain, struct models_told *told)
+static void list_domain(const struct sched *s, uint64_t domain, struct models_list *all)
 {
 	const struct sched_session *session;
 
@@ -398,16 +398,16 @@ static void tell_of_domain(const struct sched *s, uint64_t domain, struct models
 			continue;
 		for (uint32_t i = 0; i < s->core.config->max_models; i++)
 			if (session->models[i])
-				tell(told, session->models[i], 1);
+				list_model(all, session->models[i], 1);
 	}
 }
 
-static void tell_of_all(const struct sched *s, struct models_told *told)
+static void list_all(const struct sched *s, struct models_list *all)
 {
 	struct sched_model *model;
 
 	LIST_FOREACH (model, &s->models, link)
-		tell(told, model, model->n_users);
+		list_model(all, model, model->n_users);
 }
 
 static struct model_info model_info(const struct sched *s, const struct sched_model *model)
@@ -416,7 +416,7 @@ static struct model_info model_info(const struct sched *s, const struct sched_mo
 				  .first_kv_head = model->heads.first,
 				  .all_kv_heads = model->heads.all,
 				  .page_bytes = model->page_bytes,
-				  .n_users = model->n_told,
+				  .n_users = model->n_listed,
 				  .n_devices = s->core.config->n_devices ? s->core.config->n_devices
 									 : 1};
 
@@ -425,20 +425,20 @@ static struct model_info model_info(const struct sched *s, const struct sched_mo
 	return info;
 }
 
-/* The cursor counts those that were told. */
+/* The cursor counts those that were listed. */
 static int list_serve(struct sched *s, struct sched_request *rq)
 {
 	struct models_page *page = rq->room;
-	struct models_told told = {.list = ++s->n_model_lists, .first = page->cursor};
+	struct models_list all = {.list = ++s->n_model_lists, .first = page->cursor};
 
 	if (sees_all(rq))
-		tell_of_all(s, &told);
+		list_all(s, &all);
 	else
-		tell_of_domain(s, rq->session->domain, &told);
-	for (uint32_t i = 0; i < told.n; i++)
-		page->infos[i] = model_info(s, told.models[i]);
-	page->n = told.n;
-	page->cursor = told.n_seen > told.first + told.n ? told.first + told.n : 0;
+		list_domain(s, rq->session->domain, &all);
+	for (uint32_t i = 0; i < all.n; i++)
+		page->infos[i] = model_info(s, all.models[i]);
+	page->n = all.n;
+	page->cursor = all.n_seen > all.first + all.n ? all.first + all.n : 0;
 	return 0;
 }
 

@@ -218,13 +218,13 @@ static int cpu_run(struct backend *b, const struct backend_run *run, struct back
 	if (r)
 		return r;
 	done = run_until(&pass, run->most_ns ? start_ns + run->most_ns : UINT64_MAX);
-	done = fmax(done, progress->told);
+	done = fmax(done, progress->part_before);
 	b->counters.batches++;
 	b->counters.busy_ns += clock_now_ns() - start_ns;
 	*ret = (struct backend_ran){.id = ++b->last_id,
-				    .part = done - progress->told,
+				    .part = done - progress->part_before,
 				    .ended = done == 1};
-	progress->told = done;
+	progress->part_before = done;
 	if (ret->ended)
 		*progress = (struct program_progress){0};
 	return 0;

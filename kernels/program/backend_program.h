@@ -129,7 +129,7 @@ struct program_progress {
 	struct program_place place;
 	struct program_place counted; /* what is before it is in part */
 	double part; /* of all that they take: what is behind them */
-	double told; /* of that, by the runs before */
+	double part_before; /* of that, by the runs before */
 };
 
 /* Whether a run goes on from there, or begins anew, and nothing of it leads outside. */

@@ -37,8 +37,8 @@ struct sched_model {
 	struct store_model *store; /* owned: one reference */
 	struct held_program *program; /* owned; NULL: sessions compute it */
 	uint32_t n_users; /* sessions that have it */
-	uint32_t n_told; /* of these, that who lists models is told of; while he is */
-	uint64_t told_in; /* the list that it is in so far: sched's n_model_lists */
+	uint32_t n_listed; /* of these, that who lists models is told of; while he is */
+	uint64_t listed_in; /* the list that it is in so far: sched's n_model_lists */
 	struct backend_cost cost;
 	/* by it, in a layer: arithmetic of a row and a token that it sees, and reading a token */
 	double pair_ns, token_ns;

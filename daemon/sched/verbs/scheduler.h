@@ -36,7 +36,7 @@ struct sched {
 	uint32_t n_sessions;
 	uint32_t *leaving; /* owned, room for all: extents that go when the backend is at nothing */
 	uint32_t n_leaving;
-	uint64_t n_model_lists; /* counts: model->told_in */
+	uint64_t n_model_lists; /* counts: model->listed_in */
 	bool warned_of_time_slices; /* of clients without MPS */
 
 	bool prefill_turn; /* the last batch was decode */

@@ -38,7 +38,7 @@ static merge_function find_merge(uint32_t dim, bool bf16)
 /* Of a kernel, from device_attend_init on. */
 struct known {
 	uint32_t bytes; /* of shared memory */
-	uint64_t told; /* devices, a bit each */
+	uint64_t devices; /* that know, a bit each */
 };
 
 static struct known *find_known(const struct device_kernel &of)
@@ -58,7 +58,7 @@ extern "C" int device_attend_init(const struct device_kernel *of)
 	int r = cudaGetDevice(&device);
 	uint64_t bit = UINT64_C(1) << device % 64;
 
-	if (__atomic_load_n(&known->told, __ATOMIC_ACQUIRE) & bit)
+	if (__atomic_load_n(&known->devices, __ATOMIC_ACQUIRE) & bit)
 		return r;
 	if (r == cudaSuccess)
 		r = device_find_code(&code);
@@ -72,7 +72,7 @@ extern "C" int device_attend_init(const struct device_kernel *of)
 	if (r != cudaSuccess)
 		return r;
 	known->bytes = bytes;
-	__atomic_fetch_or(&known->told, bit, __ATOMIC_RELEASE);
+	__atomic_fetch_or(&known->devices, bit, __ATOMIC_RELEASE);
 	return cudaSuccess;
 }
 

@@ -289,7 +289,7 @@ __global__ void __launch_bounds__(THREADS)
 	row_kernel(const __grid_constant__ struct device_results a)
 {
 	__shared__ uint64_t keys[RESULTS_CHUNK];
-	__shared__ struct program_row told;
+	__shared__ struct program_row row;
 
 	launch_wait();
 	launch_next();
@@ -301,21 +301,21 @@ __global__ void __launch_bounds__(THREADS)
 	double lse = of_logits ? log_sum(a.sums + first, a.n_chunks) : 0;
 
 	for (uint32_t i = threadIdx.x; i < ROW_WORDS; i += THREADS)
-		((uint32_t *)&told)[i] = 0;
+		((uint32_t *)&row)[i] = 0;
 	if (wanted.want & PROGRAM_WANT_TOP)
 		merge_tops(a.tops + first * PROGRAM_TOP_MAX, a.n_chunks, keys);
 	__syncthreads();
 	if (threadIdx.x == 0) {
-		told.lse = of_logits ? (float)lse : CUDART_NAN_F;
-		told.score = CUDART_NAN_F;
+		row.lse = of_logits ? (float)lse : CUDART_NAN_F;
+		row.score = CUDART_NAN_F;
 		if (wanted.want & PROGRAM_WANT_SCORE && wanted.next != PROGRAM_NONE)
-			told.score = (float)((double)(logits[wanted.next] * a.factor) - lse);
+			row.score = (float)((double)(logits[wanted.next] * a.factor) - lse);
 	}
 	if (wanted.want & PROGRAM_WANT_TOP && threadIdx.x < min_u32(wanted.n_top, PROGRAM_TOP_MAX))
-		take_top(a, logits, keys, &told);
+		take_top(a, logits, keys, &row);
 	__syncthreads();
 	for (uint32_t i = threadIdx.x; i < ROW_WORDS; i += THREADS)
-		((uint32_t *)wanted.out)[i] = ((const uint32_t *)&told)[i];
+		((uint32_t *)wanted.out)[i] = ((const uint32_t *)&row)[i];
 }
 
 /* ---- host ------------------------------------------------------------------------------------ */

@@ -34,7 +34,7 @@ static void set_io(const struct backend_run *run)
 }
 
 /* What goes up with it: ids, positions and places, then what is wanted. */
-static size_t told_bytes(const struct program_rows *rows)
+static size_t inputs_bytes(const struct program_rows *rows)
 {
 	size_t row = 2 * sizeof(uint32_t) + sizeof(struct device_place);
 
@@ -47,12 +47,12 @@ static int begin(struct pass *pass)
 	const struct program_scratch *s = &pass->program->scratch;
 	const struct program_rows *rows = pass->run->rows;
 	size_t words = rows->n_rows * sizeof(uint32_t);
-	char *told = batch_layers_host(&pass->layers, told_bytes(rows));
-	char *places = told + 2 * words;
+	char *inputs = batch_layers_host(&pass->layers, inputs_bytes(rows));
+	char *places = inputs + 2 * words;
 	char *wanted = places + rows->n_rows * sizeof(struct device_place);
 	struct device_begin begin = {
-		.ids = (const void *)told,
-		.positions = (const void *)(told + words),
+		.ids = (const void *)inputs,
+		.positions = (const void *)(inputs + words),
 		.wanted_from = (const void *)wanted,
 		.wanted_to = s->wanted,
 		.places_from = (const void *)places,
@@ -71,8 +71,8 @@ static int begin(struct pass *pass)
 		.rope_factor = p->rope_factor,
 	};
 
-	memcpy(told, rows->ids, words);
-	memcpy(told + words, rows->positions, words);
+	memcpy(inputs, rows->ids, words);
+	memcpy(inputs + words, rows->positions, words);
 	batch_layers_places(&pass->layers, (void *)places);
 	if (rows->n_wanted)
 		memcpy(wanted, rows->wanted, rows->n_wanted * sizeof(*rows->wanted));
@@ -147,8 +147,8 @@ static int run_all(struct pass *pass, struct program_progress *progress, struct 
 		r = batch_layers_end(&pass->layers, ret->ended, &ret->id);
 	if (r)
 		return r;
-	ret->part = (ret->ended ? 1 : progress->part) - progress->told;
-	progress->told = progress->part;
+	ret->part = (ret->ended ? 1 : progress->part) - progress->part_before;
+	progress->part_before = progress->part;
 	return 0;
 }
 
@@ -168,7 +168,7 @@ static int run_begin(struct batch *b, const struct backend_run *run, struct pass
 	pass->job.shape = &program->p->shape;
 	pass->job.io = program->io;
 	pass->job.layer = 0;
-	return batch_layers_begin(b, &pass->job, told_bytes(run->rows), &pass->layers);
+	return batch_layers_begin(b, &pass->job, inputs_bytes(run->rows), &pass->layers);
 }
 
 int program_run(struct batch *b, const struct backend_run *run, struct backend_ran *ret)
