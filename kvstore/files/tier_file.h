@@ -39,7 +39,7 @@ struct tier_catalog *tier_file_catalog(struct tier_file *file);
 /* Memory that pages will be read to and written from, aligned to 4 KiB. It is pinned once for those
  * reads and writes that go to one piece of it; pages that lie together in the file and apart in
  * memory go in one, which pins them each time. Optional. 0 or -errno. */
-int tier_file_register(struct tier_file *file, void *base, size_t bytes);
+MUST_CHECK int tier_file_register(struct tier_file *file, void *base, size_t bytes);
 
 /* Can one more read or write begin? */
 bool tier_file_has_room(const struct tier_file *file);

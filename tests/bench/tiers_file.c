@@ -145,7 +145,9 @@ static int prepare(struct file *f, const char *path)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < N_PAGES; i++)
 		f->places[i] = tier_room_take(&tier_file_catalog(f->file)->room, 1);
-	tier_file_register(f->file, f->memory, DEPTH * PAGE_BYTES);
+	if (tier_file_register(f->file, f->memory, DEPTH * PAGE_BYTES) != 0)
+		fprintf(stderr,
+			"coppice-bench: memory is not registered, and pinned anew each time\n");
 	return tier_catalog_model(tier_file_catalog(f->file), &model, &f->model);
 }
 

@@ -1,7 +1,8 @@
 /*
  * layout.cuh - what lies where in a block's shared memory, and who the block's warps are.
  *
- *   ring    KV tiles on their way from memory to the warps that compute, each with its meta
+ *   ring    slots, each for a KV tile on its way from memory to the warps that compute, and its
+ *           meta
  *   rows    a part for each warp: Q of row block w on the way in; where several warps share a row
  *           block 64 columns of warp w's sums on the way out: who writes them is past its Q
  *   sums    of each warp's rows, when a work tile ends; before it begins, where Q of its
@@ -20,8 +21,8 @@
 #define WARPS 12u
 #define Q_WARPS (WARPS - DEVICE_WARPS - 1)
 #define THREADS (WARPS * 32)
-/* Of KV, asked for before the block's first Q: no more than keeps memory busy, and a wide tile
- * where there are some. */
+/* Of KV, asked for before the block's first Q: no more than keeps memory busy. Of a wide work tile
+ * that the ring does not hold it is a wide tile (fetch_work_tile). */
 #define KV_TILES_BEFORE_Q 6u
 
 /* Named; those who compute have 1 to 7 for what concerns a row block. */
