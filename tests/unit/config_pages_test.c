@@ -72,32 +72,30 @@ static void every_key_is_in_the_example_with_its_default(void **state)
 	}
 }
 
+/* In the page as it writes keys, between before and after. */
+static void expect_every_key(const char *page, const char *before, const char *after)
+{
+	const char *text = page_read(page);
+
+	for (size_t i = 0; i < keys_n; i++) {
+		char written[80];
+
+		snprintf(written, sizeof(written), "%s%s%s", before, keys[i].name, after);
+		if (keys[i].name && !strstr(text, written))
+			fail_msg("%s is not in %s", keys[i].name, page);
+	}
+}
+
 static void every_key_is_in_the_man_page(void **state)
 {
-	const char *text = page_read("man/coppiced.conf.5");
-
 	(void)state;
-	for (size_t i = 0; i < keys_n; i++) {
-		char item[80];
-
-		snprintf(item, sizeof(item), "\n.It Va %s No", keys[i].name);
-		if (keys[i].name && !strstr(text, item))
-			fail_msg("%s is not in coppiced.conf(5)", keys[i].name);
-	}
+	expect_every_key("man/coppiced.conf.5", "\n.It Va ", " No");
 }
 
 static void every_key_is_in_the_daemons_page(void **state)
 {
-	const char *text = page_read("../daemon/README.md");
-
 	(void)state;
-	for (size_t i = 0; i < keys_n; i++) {
-		char word[80];
-
-		snprintf(word, sizeof(word), "`%s`", keys[i].name);
-		if (keys[i].name && !strstr(text, word))
-			fail_msg("%s is not in daemon/README.md", keys[i].name);
-	}
+	expect_every_key("../daemon/README.md", "`", "`");
 }
 
 static bool is_among(const char *words, const char *word, size_t length)
