@@ -17,7 +17,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define HEAD_LINES 6 /* above the first session, the titles of the table among them */
+/* Above the first session, the titles of the table among them; of who sees his own alone. */
+#define HEAD_LINES 7
+#define OWN_HEAD_LINES 5
 
 int top_look_read(struct ctl *ctl, struct top_look *ret)
 {
@@ -81,10 +83,11 @@ static void print_daemon(const Coppice__StatusReply *now, const Coppice__StatusR
 			 double s)
 {
 	if (now->own) {
-		printf("  work    %s entries/s, %s tokens matched/s of yours; pool %s of %s\n",
+		printf("  work    %s entries/s, %s tokens matched/s of yours\n",
 		       rate(now->entries, then->entries, s).s,
-		       rate(now->tokens_matched, then->tokens_matched, s).s,
-		       text_bytes(now->pool_bytes_used).s, text_bytes(now->pool_bytes).s);
+		       rate(now->tokens_matched, then->tokens_matched, s).s);
+		printf("  pool    %s of %s\n", text_bytes(now->pool_bytes_used).s,
+		       text_bytes(now->pool_bytes).s);
 		return;
 	}
 	printf("  work    %s entries/s, %s batches/s, busy %.0f %%\n",
@@ -96,7 +99,7 @@ static void print_daemon(const Coppice__StatusReply *now, const Coppice__StatusR
 	print_decode(now, then, s);
 	if (now->passes)
 		print_programs(now, then, s);
-	printf("  KV      %s tokens, %s in pages; pool %s of %s\n", text_count(now->n_tokens).s,
+	printf("  KV      %s tokens in %s; pool %s of %s\n", text_count(now->n_tokens).s,
 	       text_bytes(now->page_bytes).s, text_bytes(now->pool_bytes_used).s,
 	       text_bytes(now->pool_bytes).s);
 	if (now->weights_bytes)
@@ -201,7 +204,9 @@ int top_view_print(struct ctl *ctl, const struct top_look *then, struct top_look
 		   size_t n_lines)
 {
 	const Coppice__StatusReply *status = now->status->status;
-	size_t n_head = HEAD_LINES + (status->passes > 0) + (status->weights_bytes > 0);
+	size_t n_head = status->own ? OWN_HEAD_LINES
+				    : (size_t)HEAD_LINES + (status->passes > 0) +
+					      (status->weights_bytes > 0);
 	size_t n_left = n_lines > n_head + 1 ? n_lines - n_head : 2;
 
 	printf("coppiced %s, up %s, %s%s\n", status->version, text_duration(status->uptime_ns).s,

@@ -148,6 +148,83 @@ static void test_there_are_no_more_waves_than_were_planned(void **state)
 			expect_waves_as_planned(n_heads, schedule_shares[i]);
 }
 
+static struct schedule_expect expect_agents(uint32_t n_heads, uint32_t tail,
+					    struct schedule_choice choice)
+{
+	struct workload_spec spec = spec_of(n_heads, n_heads);
+	struct schedule_expect e;
+	struct cut c;
+
+	cut_make(&c, &spec, (uint32_t[]){1, 64}, (uint32_t[]){2048, tail}, choice);
+	e = c.schedule.expect;
+	cut_done(&c);
+	return e;
+}
+
+/* Is what was chosen less than others of so many tokens by some parts in a thousand? Returns how
+ * many others there are. */
+static uint32_t expect_better(const struct schedule_expect *chosen, uint32_t n_heads, uint32_t tail)
+{
+	uint32_t n = 0;
+
+	for (uint32_t tokens = 64; tokens > chosen->work_tile_tokens; tokens /= 2)
+		for (uint32_t i = 0; i < SCHEDULE_N_SHARES; i++, n++) {
+			struct schedule_choice choice = {tokens, schedule_shares[i]};
+			double other = expect_agents(n_heads, tail, choice).all_ns;
+
+			assert_false(chosen->all_ns > 0.9975 * other && chosen->all_ns <= other);
+		}
+	return n;
+}
+
+/* The same agents, whose strips read KV again where these have fewer rows. */
+static void test_narrower_strips_are_better_by_more_than_nothing(void **state)
+{
+	uint32_t n_wider = 0;
+
+	(void)state;
+	for (uint32_t n_heads = 24; n_heads < 64; n_heads++)
+		for (uint32_t tail = 64; tail < 320; tail += 16) {
+			struct schedule_expect chosen =
+				expect_agents(n_heads, tail, (struct schedule_choice){0});
+
+			n_wider += expect_better(&chosen, n_heads, tail);
+		}
+	assert_true(n_wider > 100);
+}
+
+/* By how many us 64 rows are expected to take longer on so many wide tiles if those by turns take
+ * twice as long. Reading takes nothing. */
+static double expect_turns(uint32_t n_wide)
+{
+	struct workload_spec spec = spec_of(16, 1);
+	struct fit_card card = {BLOCKS, CODE_WGMMA};
+	struct costs costs = *costs_find(CODE_WGMMA);
+	double us[2];
+	struct cut c;
+
+	cut_make(&c, &spec, (uint32_t[]){1, 4}, (uint32_t[]){n_wide * 128, 1},
+		 (struct schedule_choice){4, 0});
+	c.experiment.choice = (struct schedule_choice){4, 0};
+	costs.read_ns_per_kb = costs.copy_ns = costs.memory_ns_per_kb = costs.flush_ns_per_kb = 0;
+	for (uint32_t i = 0; i < 2; i++) {
+		costs.turned_times = 1 + i;
+		assert_int_equal(fit_expect(&c.experiment, &card, &costs, &us[i]), 0);
+	}
+	cut_done(&c);
+	return us[1] - us[0];
+}
+
+/* Of two there is one for each warp group: nobody waits for a turn. */
+static void test_the_first_two_wide_tiles_take_no_turns(void **state)
+{
+	(void)state;
+	assert_float_equal(expect_turns(1), 0, 1e-9);
+	assert_float_equal(expect_turns(2), 0, 1e-9);
+	assert_true(expect_turns(3) > 0);
+	assert_float_equal(expect_turns(10), 8 * expect_turns(3), 1e-6);
+}
+
 /* Of strips that are cut, whose partials take time. */
 static void test_a_schedules_time_is_that_of_its_parts(void **state)
 {
@@ -503,6 +580,8 @@ int main(void)
 		cmocka_unit_test(
 			test_no_more_work_tiles_than_blocks_where_a_block_each_was_planned),
 		cmocka_unit_test(test_there_are_no_more_waves_than_were_planned),
+		cmocka_unit_test(test_the_first_two_wide_tiles_take_no_turns),
+		cmocka_unit_test(test_narrower_strips_are_better_by_more_than_nothing),
 		cmocka_unit_test(test_a_schedules_time_is_that_of_its_parts),
 		cmocka_unit_test(test_no_block_has_two_work_tiles_for_want_of_a_longer_one),
 		cmocka_unit_test(test_wide_work_tiles_have_whole_wide_tiles),

@@ -124,7 +124,8 @@ static double all_ns(const struct make *m, const struct load *load)
 }
 
 /* What is taken too much for wide tiles of four row blocks if each of them takes as long as by
- * turns: the first of either warp group takes as long as any first one. */
+ * turns: the first of either warp group takes as long as any first one. Of tokens dealt in turn
+ * there may be more such than are counted, and so too much is taken. */
 static double firsts_ns(const struct make *m, const struct load *load)
 {
 	uint32_t firsts = min_u32(load->n_wide, 2 * WIDE_TILE_BLOCKS);
