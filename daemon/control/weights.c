@@ -10,6 +10,7 @@
 #include "daemon/session/begin.h"
 #include "daemon/session/reply.h"
 #include "daemon/weights/lend.h"
+#include "proto/cleanup.h"
 #include "verbs.h"
 #include "weights.h"
 
@@ -88,8 +89,9 @@ static void open_begin(struct session *s, uint64_t id, const void *message)
 {
 	Coppice__Reply reply = COPPICE__REPLY__INIT;
 	Coppice__WeightsReply weights = COPPICE__WEIGHTS_REPLY__INIT;
+	CLEANUP_FD int fd = -1;
 	uint32_t number;
-	int fd = -1, r;
+	int r;
 
 	(void)message;
 	if (!table_is_there(s, id) || !request_may_carry(s, id))
@@ -106,7 +108,6 @@ static void open_begin(struct session *s, uint64_t id, const void *message)
 	reply.id = id;
 	reply.weights = &weights;
 	r = reply_send_fds(s, &reply, &fd, 1);
-	close(fd);
 	if (r == 0)
 		return;
 	give_up(&s->weights[number - 1]);

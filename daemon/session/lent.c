@@ -9,6 +9,7 @@
 #include "lent.h"
 
 #include "daemon/base/log.h"
+#include "proto/cleanup.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -145,14 +146,13 @@ static int watch(struct lent *lent, int fd, struct loan *loan)
 static int try_watch(struct lent *lent)
 {
 	struct loan loan = {.is_open = false};
-	int fd = eventfd(0, EFD_CLOEXEC), r = fd < 0 ? -errno : watch(lent, fd, &loan);
+	CLEANUP_FD int fd = eventfd(0, EFD_CLOEXEC);
+	int r = fd < 0 ? -errno : watch(lent, fd, &loan);
 
 	if (r == 0)
 		r = read_info(lent);
 	if (r == 0)
 		note_open(lent);
-	if (fd >= 0)
-		close(fd);
 	return r < 0 ? r : loan.is_open ? 0 : -ENOTSUP;
 }
 

@@ -9,6 +9,7 @@
 
 #include "exchange_socket.h"
 #include "proto/arith.h"
+#include "proto/cleanup.h"
 #include "proto/clock.h"
 
 #include <errno.h>
@@ -205,14 +206,12 @@ static int hear_hello(const struct joining *j, int fd, uint64_t deadline_ms, uin
 static void clear_path(const struct address *own, const char *text)
 {
 	struct stat st;
-	int fd = socket_new(own);
+	CLEANUP_FD int fd = socket_new(own);
 
 	if (fd >= 0 && lstat(text, &st) == 0 && S_ISSOCK(st.st_mode) &&
 	    connect(fd, (const struct sockaddr *)&own->at, own->bytes) != 0 &&
 	    errno == ECONNREFUSED)
 		unlink(text);
-	if (fd >= 0)
-		close(fd);
 }
 
 static int listen_own(struct joining *j)

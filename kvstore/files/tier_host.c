@@ -14,6 +14,8 @@
 
 static int host_fail(struct tier_host *host, int r, char *error, size_t error_bytes)
 {
+	bool in_gib = host->bytes % ((size_t)1 << 30) == 0;
+
 	if (r == -EINVAL)
 		snprintf(error, error_bytes,
 			 "host tier: %zu bytes in units of %u: it needs whole units of 4 KiB, "
@@ -25,8 +27,8 @@ static int host_fail(struct tier_host *host, int r, char *error, size_t error_by
 			 host->bytes, (unsigned long)TIER_NONE, host->unit_bytes);
 	else
 		snprintf(error, error_bytes,
-			 "host tier: %zu MiB of host memory cannot be had or not be pinned",
-			 host->bytes >> 20);
+			 "host tier: %zu %s of host memory cannot be had or not be pinned",
+			 host->bytes >> (in_gib ? 30 : 20), in_gib ? "GiB" : "MiB");
 	tier_host_free(host);
 	return r;
 }

@@ -9,6 +9,7 @@
 #include "daemon/sched/seq/complete.h"
 #include "daemon/sched/seq/seq.h"
 #include "daemon/sched/seq/summary.h"
+#include "proto/cleanup.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -170,12 +171,12 @@ static struct outcome do_accept(struct sched_core *core, struct sched_seq *seq,
 
 	if (outcome.status)
 		return outcome;
-	struct store_moves moves = {.moves = malloc((e->count + 1) * sizeof(*moves.moves))};
+	CLEANUP_FREE struct store_move *room = malloc((e->count + 1) * sizeof(*room));
+	struct store_moves moves = {.moves = room};
 
-	if (!moves.moves)
+	if (!room)
 		return outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0);
 	outcome = outcome_of_store(accept_path(core, seq, indices, e->count, &moves), 0);
-	free(moves.moves);
 	if (outcome.status) {
 		seq_void(core, seq, &outcome);
 		return outcome;
