@@ -36,7 +36,7 @@ struct options {
 	const char *policy;
 	const char *backend;
 	const char *workload;
-	const char *only;
+	struct case_filter only;
 	const char *module;
 	const char *costs;
 	uint32_t n_threads;
@@ -67,7 +67,7 @@ static const struct args_option options[] = {
 	{"module", 'm', "FILE", "cuda: the module (default: that of this build)"},
 	{"workload", 'w', "FILE", "JSON: nodes and tokens per level; else the built-in cases"},
 	{"threads", 't', "N", "Threads that compute (default: one per core)"},
-	{"only", 'o', "NAME", "Only the case of this name"},
+	{"only", 'o', "NAME", "Only cases that have NAME in theirs"},
 	{"page", 'P', "N", "Tokens of a page: 16, 32 or 64 (default)"},
 	{"dtype", 'd', "TYPE", "fp32, fp16 or bf16 (default)"},
 	{"heads", KEY_HEADS, "Q/KV",
@@ -125,7 +125,7 @@ static int parse(struct args *args, int key, void *to)
 		o->workload = arg;
 		return 0;
 	case 'o':
-		o->only = arg;
+		o->only.part = arg;
 		return 0;
 	case 'm':
 		o->module = arg;
@@ -364,20 +364,15 @@ static bool bench_sharing(struct run *r, struct machine *machine)
 	return right;
 }
 
-static bool selected(const struct options *o, const char *name)
-{
-	return !o->only || strcmp(o->only, name) == 0;
-}
-
 typedef bool (*bench_built_in)(struct run *, struct machine *);
 
-static int built_in(const struct options *o, const struct workload_spec *spec, bench_built_in bench)
+static int built_in(struct options *o, const struct workload_spec *spec, bench_built_in bench)
 {
 	struct machine machine = {0};
 	struct run r;
 	int status = 1;
 
-	if (!selected(o, spec->name))
+	if (!case_wanted(&o->only, spec->name))
 		return 0;
 	if (run_init(&r, o, spec) == 0 && machine_init(&machine, o->n_threads) == 0)
 		status = bench(&r, &machine) ? 0 : 1;
@@ -386,7 +381,7 @@ static int built_in(const struct options *o, const struct workload_spec *spec, b
 	return status;
 }
 
-static int all_built_in(const struct options *o)
+static int all_built_in(struct options *o)
 {
 	static const uint32_t nodes[] = {1, 64}, one_tokens = 131072, tokens[] = {4096, 1};
 	struct workload_spec one = {.name = "one_131072",
@@ -403,7 +398,7 @@ static int all_built_in(const struct options *o)
 	return status;
 }
 
-static int bench_entry(const json_t *entry, const struct options *o)
+static int bench_entry(const json_t *entry, struct options *o)
 {
 	struct workload_spec spec;
 	struct run r;
@@ -414,7 +409,7 @@ static int bench_entry(const json_t *entry, const struct options *o)
 			"coppice-bench: %s: an entry lacks name, nodes, lengths, q_heads, "
 			"kv_heads or head_dim\n",
 			o->workload);
-	} else if (!selected(o, spec.name)) {
+	} else if (!case_wanted(&o->only, spec.name)) {
 		status = 0;
 	} else {
 		if (run_init(&r, o, &spec) == 0)
@@ -425,7 +420,7 @@ static int bench_entry(const json_t *entry, const struct options *o)
 	return status;
 }
 
-static int whole_file(const struct options *o)
+static int whole_file(struct options *o)
 {
 	json_error_t error;
 	json_t *root = json_load_file(o->workload, 0, &error);
@@ -450,14 +445,14 @@ static uint32_t n_cores(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
 }
 
-static int on_cuda(const struct options *o)
+static int on_cuda(struct options *o)
 {
 	const char *usual = o->clocks ? BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda-clocks.so"
 				      : BENCH_BUILD_DIR "/kernels/cuda/coppice-cuda.so";
 	struct attention_cuda cuda = {.module = o->module ? o->module : usual,
 				      .policies = o->policy,
 				      .workload = o->workload,
-				      .only = o->only,
+				      .only = &o->only,
 				      .n_random = o->n_random,
 				      .cases = o->cases,
 				      .tflops = o->tflops,
@@ -471,14 +466,28 @@ static int on_cuda(const struct options *o)
 	return CLI_USAGE;
 }
 
-static int explained(const struct options *o)
+static int explained(struct options *o)
 {
 	struct costs costs = *costs_find(CODE_WGMMA);
 
 	if (o->costs && !costs_file_read(o->costs, &costs))
 		return 1;
-	return explain_main(&(struct explain){o->workload, o->only, o->policy, o->n_random,
+	return explain_main(&(struct explain){o->workload, &o->only, o->policy, o->n_random,
 					      o->cases, o->explain, &costs});
+}
+
+static int attend(struct options *o)
+{
+	if (o->explain)
+		return explained(o);
+	if (strcmp(o->backend, "cuda") == 0)
+		return on_cuda(o);
+	if (!backend_find(o->backend)) {
+		fprintf(stderr, "coppice-bench: no backend \"%s\"\n", o->backend);
+		return CLI_USAGE;
+	}
+	o->n_threads = o->n_threads ? o->n_threads : n_cores();
+	return o->workload ? whole_file(o) : all_built_in(o);
 }
 
 int attention_main(int argc, char **argv)
@@ -499,15 +508,10 @@ int attention_main(int argc, char **argv)
 	r = bench_read(&how, argc, argv);
 	if (r >= 0)
 		return r;
-	if (o.explain)
-		return explained(&o);
-	if (strcmp(o.backend, "cuda") == 0)
-		return on_cuda(&o);
-	if (!backend_find(o.backend)) {
-		fprintf(stderr, "coppice-bench: no backend \"%s\"\n", o.backend);
-		return CLI_USAGE;
-	}
-	o.n_threads = o.n_threads ? o.n_threads : n_cores();
-	return o.workload ? whole_file(&o) : all_built_in(&o);
+	r = attend(&o);
+	if (r || !o.only.part || o.only.n_found)
+		return r;
+	fprintf(stderr, "coppice-bench: no case has \"%s\" in its name\n", o.only.part);
+	return CLI_USAGE;
 }
 #endif

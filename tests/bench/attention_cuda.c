@@ -279,7 +279,7 @@ static bool bench_spec(struct run *r)
 	bool right;
 	int ret;
 
-	if (o->only && !strstr(r->spec.name, o->only)) {
+	if (!case_wanted(o->only, r->spec.name)) {
 		workload_spec_done(&r->spec);
 		return true;
 	}

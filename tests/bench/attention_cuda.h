@@ -20,7 +20,7 @@ struct attention_cuda {
 	const char *module; /* path of coppice-cuda.so */
 	const char *policies; /* names between commas, or all */
 	const char *workload; /* path of the file; NULL: those built in */
-	const char *only; /* part of a workload's name, or NULL */
+	struct case_filter *only;
 	uint32_t n_random; /* trees drawn anew, in place of those built in */
 	struct case_options cases;
 	double tflops; /* of the tensor cores, in fp16 and bf16 */

@@ -44,6 +44,14 @@ static int set_chunk(struct workload_spec *spec, uint32_t n_new, uint32_t total)
 	return r;
 }
 
+bool case_wanted(struct case_filter *filter, const char *name)
+{
+	bool wanted = !filter->part || strstr(name, filter->part);
+
+	filter->n_found += wanted;
+	return wanted;
+}
+
 /* ---- of a file ------------------------------------------------------------------------------ */
 
 static uint32_t read_array(const json_t *array, uint32_t *to)

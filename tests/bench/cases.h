@@ -13,12 +13,22 @@
 #include "workload.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 
 struct case_options {
 	uint32_t page_tokens;
 	enum work_dtype dtype;
 	uint32_t q_heads, kv_heads, head_dim; /* in place of the entries'; 0: theirs */
 };
+
+/* Which of the cases are wanted: those with a part in their names, all where it is NULL. Counts
+ * them. */
+struct case_filter {
+	const char *part;
+	uint32_t n_found;
+};
+
+bool case_wanted(struct case_filter *filter, const char *name);
 
 /* Both fill a spec that workload_spec_done frees, after an error too. 0, -ENOMEM, -EINVAL where the
  * entry lacks something. */

@@ -117,7 +117,7 @@ static int explain_spec(const struct explain *e, const struct workload_spec *spe
 	struct workload w;
 	int r;
 
-	if (e->only && !strstr(spec->name, e->only))
+	if (!case_wanted(e->only, spec->name))
 		return 0;
 	r = workload_init_tree(&w, spec);
 	if (!r)

@@ -10,7 +10,7 @@
 
 struct explain {
 	const char *workload; /* file; NULL: the built-in cases of --backend cuda */
-	const char *only; /* part of a name; NULL: all */
+	struct case_filter *only;
 	const char *policy;
 	uint32_t n_random; /* trees drawn anew, in place of those built in */
 	struct case_options cases;
