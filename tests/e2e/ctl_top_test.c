@@ -74,34 +74,31 @@ static int count_lines(const char *text, const char *end)
 	return n;
 }
 
-/* Reads from a terminal until what is seen, for 10 s at most. Returns how many lines ended before;
- * -1: it is not seen. */
-static int terminal_lines_before(int fd, const char *what)
+/* Reads from a terminal until what is seen, for 10 s at most. */
+static bool terminal_shows(int fd, const char *what, char seen[CTL_OUTPUT_BYTES])
 {
-	char seen[CTL_OUTPUT_BYTES];
 	size_t n = 0;
 	ssize_t r;
 
-	while (n + 1 < sizeof(seen)) {
-		const char *at;
-
+	while (n + 1 < CTL_OUTPUT_BYTES) {
 		if (poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 10000) != 1)
-			return -1;
-		r = read(fd, seen + n, sizeof(seen) - 1 - n);
+			return false;
+		r = read(fd, seen + n, CTL_OUTPUT_BYTES - 1 - n);
 		if (r <= 0)
-			return -1;
+			return false;
 		n += (size_t)r;
 		seen[n] = '\0';
-		at = strstr(seen, what);
-		if (at)
-			return count_lines(seen, at);
+		if (strstr(seen, what))
+			return true;
 	}
-	return -1;
+	return false;
 }
 
 static bool terminal_says(int fd, const char *what)
 {
-	return terminal_lines_before(fd, what) >= 0;
+	char seen[CTL_OUTPUT_BYTES];
+
+	return terminal_shows(fd, what, seen);
 }
 
 /* Starts top on a terminal of its own; size NULL: it has none. */
@@ -154,6 +151,7 @@ static void test_top_has_a_line_of_keys_and_obeys_them(void **state)
 static void test_top_fits_the_terminals_lines(void **state)
 {
 	struct ctl_fixture *f = *state;
+	char seen[CTL_OUTPUT_BYTES];
 	struct coppice *more[6];
 	int fd, status;
 	pid_t pid;
@@ -161,7 +159,9 @@ static void test_top_fits_the_terminals_lines(void **state)
 	for (size_t i = 0; i < 6; i++)
 		assert_int_equal(coppice_connect(&more[i], f->socket), 0);
 	pid = top_on_terminal_of(f, &(struct winsize){.ws_row = 12, .ws_col = 80}, &fd);
-	assert_int_equal(terminal_lines_before(fd, "q quit"), 12 - 2);
+	assert_true(terminal_shows(fd, "q quit", seen));
+	assert_non_null(strstr(seen, "and 5 more"));
+	assert_int_equal(count_lines(seen, strstr(seen, "q quit")), 12 - 2);
 	assert_int_equal(write(fd, "q", 1), 1);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	for (size_t i = 0; i < 6; i++)

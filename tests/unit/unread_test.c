@@ -50,7 +50,6 @@ static int teardown(void **state)
 static void send_one(struct pair *p, size_t bytes, bool has_fds)
 {
 	static const uint8_t data[CHANNEL_MAX_BYTES];
-
 	const struct channel_fds fds = {&p->ours, has_fds};
 
 	if (channel_send(p->ours, data, bytes, &fds, MSG_DONTWAIT) < 0)
