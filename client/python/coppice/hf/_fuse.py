@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from ._norm import is_light
+
 NORM = "RMSNorm"  # with which the names of their classes end
 ROTARY = "apply_rotary_pos_emb"
 BACKEND = "inductor"
@@ -37,7 +39,8 @@ def norms_of(model: Any) -> list[Any]:
     return [
         module
         for module in model.modules()
-        if type(module).__name__.endswith(NORM) and "forward" not in vars(module)
+        if type(module).__name__.endswith(NORM)
+        and ("forward" not in vars(module) or is_light(module))
     ]
 
 
@@ -45,6 +48,12 @@ def sources_of(model: Any) -> list[Any]:
     """Python's modules with code of the model's that have a function for rotary embeddings."""
     names = dict.fromkeys(type(module).__module__ for module in model.modules())
     return [sys.modules[name] for name in names if hasattr(sys.modules[name], ROTARY)]
+
+
+def put_back(norm: Any, light: Any) -> None:
+    del norm.forward
+    if light is not None:
+        norm.forward = light
 
 
 class Fused:
@@ -58,7 +67,8 @@ class Fused:
     def applied(self) -> Iterator[None]:
         with _lock, contextlib.ExitStack() as stack:
             for norm in self._norms:
-                stack.callback(delattr, norm, "forward")
+                light = vars(norm).pop("forward", None)
+                stack.callback(put_back, norm, light)
                 norm.forward = functools.partial(self._fused(type(norm).forward), norm)
             for source in self._sources:
                 own = getattr(source, ROTARY)

@@ -15,6 +15,7 @@ from ._batch import Batch
 from ._cache import Cache
 from ._errors import closed, invalid
 from ._fingerprint import fingerprint
+from ._norm import LightNorms
 from ._shape import DTYPES, shape_of
 from ._workspace import Workspace
 
@@ -47,6 +48,7 @@ class SharedKV:
         self._attached: Any = model
         self._has_begun = threading.local()
         model.set_attn_implementation(NAME)
+        self._norms = LightNorms(model)
         self._hook = model.base_model.register_forward_pre_hook(self._begin, with_kwargs=True)
 
     def __enter__(self) -> Self:
@@ -60,13 +62,14 @@ class SharedKV:
         return self._attached is None
 
     def close(self) -> None:
-        """Closes its caches, and gives the model the attention back that it had before."""
+        """Closes its caches, and gives the model the attention and norms back that it had before."""
         model, self._attached = self._attached, None
         if model is None:
             return
         for cache in list(self._caches):
             cache.close()
         self._hook.remove()
+        self._norms.close()
         model.set_attn_implementation(self._former)
         while self._idle:
             self._idle.pop().close()

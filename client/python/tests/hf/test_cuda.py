@@ -18,9 +18,11 @@ import pytest
 import tiny
 import torch
 from harness import DAEMON, await_socket
+from test_layer import Counting
 
 import coppice
 import coppice.hf
+from coppice.hf._norm import LightNorms
 
 if not torch.cuda.is_available():
     pytest.skip("no GPU", allow_module_level=True)
@@ -169,6 +171,24 @@ def test_tokens(gpu: coppice.Connection, name: str, mode: str) -> None:
         assert judged.score() >= expected.score() - 4 * N_NEW * expected.error
     else:
         assert judged.worst(SAMPLED if mode == "sampling" else 1) <= 4 * judged.error
+
+
+@torch.no_grad()
+def test_a_norm_is_two_kernels() -> None:
+    """Its rows are as far from the model's as those of a norm that is compiled: test_capture.py."""
+    model = tiny.llama().to("cuda", torch.bfloat16)
+    norm = model.model.norm = type(model.model.norm)(4096).to("cuda", torch.bfloat16)
+    norm.weight.normal_()
+    rows = torch.randn(400, 1, 4096).to(norm.weight)
+    want = norm(rows).double()
+    norms = LightNorms(model)
+    with Counting() as counting:
+        light = norm(rows)
+    norms.close()
+    assert len(counting.names) == 2, counting.names
+    got = light.double()
+    assert ((got - want).abs() <= want.abs() / 64).all()
+    assert int((got != want).sum()) <= want.numel() / 16
 
 
 @torch.no_grad()
