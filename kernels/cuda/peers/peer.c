@@ -371,6 +371,7 @@ static int gather(struct peer *p, struct device_exchange *x)
 	o.to = p->gathered.at;
 	lse.to = (char *)o.to + x->n_ranks * o_bytes;
 	x->gathered = o.to;
+	x->gathered_lse = lse.to;
 	r = nccl_gather(nccl, p->index, &o, p->queue->stream);
 	if (r == 0)
 		r = nccl_gather(nccl, p->index, &lse, p->queue->stream);

@@ -210,7 +210,6 @@ __device__ inline void load_parts(const struct device_exchange &x, uint32_t entr
 				  part<N> (&to)[PARTS])
 {
 	uint64_t n = (uint64_t)x.n_rows * x.n_heads;
-	const float *lse = (const float *)(x.gathered + x.n_ranks * n * 64 * N);
 
 #pragma unroll
 	for (uint32_t i = 0; i < PARTS; i++) {
@@ -218,7 +217,7 @@ __device__ inline void load_parts(const struct device_exchange &x, uint32_t entr
 
 		if (has_columns<N>(x))
 			load_halves<N>(to[i].o, x.gathered + columns_at<N>(x, at));
-		to[i].lse = __ldcg(&lse[at]);
+		to[i].lse = __ldcg(&x.gathered_lse[at]);
 	}
 }
 

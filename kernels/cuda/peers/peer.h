@@ -72,8 +72,9 @@ struct device_exchange {
 	const struct device_row *dests;
 	char *inboxes[PEERS_MAX]; /* of all, as this device reaches them */
 	uint32_t *come[PEERS_MAX]; /* of all, [sender]: the newest epoch to which it has come */
-	/* else: [n_ranks][n_rows] of O, [n_ranks][n_rows] of LSE behind; NULL: inboxes */
+	/* else: [n_ranks][n_rows][n_heads][head_dim] of O; NULL: inboxes */
 	const char *gathered;
+	const float *gathered_lse; /* [n_ranks][n_rows][n_heads] */
 	struct peer_state *state;
 	/* pinned: 1 + the device that did not come in time; 0: none; or PEER_GIVEN_UP, the
 	 * host's */
