@@ -17,8 +17,15 @@
 struct mix {
 	struct cut cut; /* the strip as one work tile */
 	uint32_t n_parts;
-	uint32_t n[N_QUEUES]; /* KV blocks by queue, of those looked at so far */
-	uint32_t all[N_QUEUES]; /* and of all */
+	uint32_t all[N_QUEUES]; /* KV blocks by queue */
+	/* those looked at so far, and of these by queue; and up to where all are of this queue */
+	uint32_t end, n[N_QUEUES];
+	uint32_t alike_end, queue;
+};
+
+/* KV blocks one after the other, of one part. */
+struct mix_run {
+	uint32_t begin, n, part;
 };
 
 static void mix_init(const struct make *m, const struct strip *strip, uint32_t n_parts,
@@ -48,12 +55,47 @@ static uint32_t part_of(const struct mix *mix, uint32_t queue, uint32_t i)
 	return (uint32_t)((uint64_t)(i / granule) * mix->n_parts / n + first) % mix->n_parts;
 }
 
-static void count_all(const struct make *m, struct mix *mix)
+/* The queue of KV blocks from i on that are alike, and where they end. */
+static uint32_t queue_from(const struct make *m, const struct mix *mix, uint32_t i,
+			   uint32_t *ret_end)
 {
 	const struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at;
 
-	for (uint32_t i = 0; i < m->n_kv_blocks; i++)
-		mix->all[cut_queue_of(m, &mix->cut, &kv_blocks[i])]++;
+	*ret_end = kv_blocks[i].alike_end;
+	return cut_queue_of(m, &mix->cut, &kv_blocks[i]);
+}
+
+static void count_all(const struct make *m, struct mix *mix)
+{
+	for (uint32_t i = 0, end; i < m->n_kv_blocks; i = end) {
+		uint32_t queue = queue_from(m, mix, i, &end);
+
+		mix->all[queue] += end - i;
+	}
+}
+
+static void look_again(struct mix *mix)
+{
+	mix->end = mix->alike_end = 0;
+	memset(mix->n, 0, sizeof(mix->n));
+}
+
+/* The next of them that are alike and of one granule. False: there are none. */
+static bool look(const struct make *m, struct mix *mix, struct mix_run *ret)
+{
+	uint32_t granule, n;
+
+	if (mix->end == m->n_kv_blocks)
+		return false;
+	if (mix->end == mix->alike_end)
+		mix->queue = queue_from(m, mix, mix->end, &mix->alike_end);
+	granule = granule_of(mix->queue);
+	n = mix->n[mix->queue];
+	*ret = (struct mix_run){mix->end, min_u32(mix->alike_end - mix->end, granule - n % granule),
+				part_of(mix, mix->queue, n)};
+	mix->end += ret->n;
+	mix->n[mix->queue] += ret->n;
+	return true;
 }
 
 /* Each part has many wide tiles, more than others, and a KV tile of these. */
@@ -66,27 +108,39 @@ static bool is_worth_it(const struct make *m, const struct mix *mix)
 }
 
 /* Where each part's KV blocks begin, from how many each has. */
-static void find_ends(const struct make *m, struct mix *mix, uint32_t *ends)
+static void find_begins(const struct make *m, struct mix *mix, uint32_t *begins)
+{
+	struct mix_run run;
+
+	memset(begins, 0, mix->n_parts * sizeof(*begins));
+	look_again(mix);
+	while (look(m, mix, &run))
+		begins[run.part] += run.n;
+	for (uint32_t part = 0, sum = 0; part < mix->n_parts; part++) {
+		uint32_t n = begins[part];
+
+		begins[part] = sum;
+		sum += n;
+	}
+}
+
+/* As each part grows its begin becomes its end. */
+static void bring_together(const struct make *m, struct mix *mix, uint32_t *begins,
+			   struct piece_kv_block *to)
 {
 	const struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at;
+	struct mix_run run;
 
-	memset(ends, 0, mix->n_parts * sizeof(*ends));
-	for (uint32_t i = 0; i < m->n_kv_blocks; i++) {
-		uint32_t queue = cut_queue_of(m, &mix->cut, &kv_blocks[i]);
-
-		ends[part_of(mix, queue, mix->n[queue]++)]++;
-	}
-	for (uint32_t part = 0, sum = 0; part < mix->n_parts; part++) {
-		uint32_t n = ends[part];
-
-		ends[part] = sum;
-		sum += n;
+	look_again(mix);
+	while (look(m, mix, &run)) {
+		memcpy(to + begins[run.part], kv_blocks + run.begin, run.n * sizeof(*to));
+		begins[run.part] += run.n;
 	}
 }
 
 int strip_mix(struct make *m, const struct strip *strip, uint32_t n_parts, uint32_t *ends)
 {
-	struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at, *mixed;
+	struct piece_kv_block *mixed;
 	struct mix mix;
 
 	mix_init(m, strip, n_parts, &mix);
@@ -96,14 +150,9 @@ int strip_mix(struct make *m, const struct strip *strip, uint32_t n_parts, uint3
 	mixed = make_scratch(m, MIXED, m->n_kv_blocks, sizeof(*mixed));
 	if (!mixed)
 		return -ENOMEM;
-	find_ends(m, &mix, ends);
-	memset(mix.n, 0, sizeof(mix.n));
-	for (uint32_t i = 0; i < m->n_kv_blocks; i++) {
-		uint32_t queue = cut_queue_of(m, &mix.cut, &kv_blocks[i]);
-
-		mixed[ends[part_of(&mix, queue, mix.n[queue]++)]++] = kv_blocks[i];
-	}
-	memcpy(kv_blocks, mixed, m->n_kv_blocks * sizeof(*mixed));
+	find_begins(m, &mix, ends);
+	bring_together(m, &mix, ends, mixed);
+	memcpy(m->p->scratch[KV_BLOCKS].at, mixed, m->n_kv_blocks * sizeof(*mixed));
 	strip_find_stretches(m);
 	return 1;
 }
