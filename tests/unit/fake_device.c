@@ -434,7 +434,7 @@ bool device_some_takes(const struct device_few *few)
 int device_some(const struct device_few *few, const struct device_some_room *room,
 		uint32_t n_blocks, struct launch_to to)
 {
-	assert_non_null(room->parts);
+	memset(room->parts, 0xff, SOME_PARTS_BYTES);
 	for (uint32_t i = 0; i < SOME_COUNTERS; i++)
 		assert_int_equal(room->counters[i], 0);
 	return device_few(few, n_blocks, to);

@@ -73,12 +73,38 @@ static void test_few_rows_of_long_inputs_agree_with_float64(void **state)
 	program_errors_print(&errors);
 }
 
+#ifndef PROGRAM_FAKE
+/* So many tiles that sums of as many parts as would be best have no room. */
+static void test_gates_of_many_tiles_agree_with_float64(void **state)
+{
+	static const uint32_t n_rows[] = {17, 33};
+	struct oracle_random random = oracle_seed(__func__);
+	struct program_errors errors = {0};
+
+	(void)state;
+	for (uint32_t i = 0; i < 2; i++) {
+		struct model_want want = gpu_want(&random);
+
+		want.n_layers = 1;
+		want.side = want.biases = false;
+		want.act = PROGRAM_SILU;
+		want.hidden = i == 0 ? 2240 : 2304;
+		want.intermediate = 19072;
+		gpu_check_new(&want, n_rows[i], &random, &errors);
+	}
+	program_errors_print(&errors);
+}
+#endif
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_gates_of_many_rows_agree_with_float64),
 		cmocka_unit_test(test_products_of_tall_tiles_agree_with_float64),
 		cmocka_unit_test(test_few_rows_of_long_inputs_agree_with_float64),
+#ifndef PROGRAM_FAKE
+		cmocka_unit_test(test_gates_of_many_tiles_agree_with_float64),
+#endif
 	};
 	int r = gpu_find(argc > 1 ? argv[1] : NULL);
 

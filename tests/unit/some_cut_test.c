@@ -26,6 +26,8 @@ static void check(const struct device_few *few, uint32_t n_blocks)
 	assert_true((cut.n_parts - 1) * cut.part_steps < steps);
 	assert_true(cut.n_parts * cut.part_steps >= steps);
 	all = some_cut_tiles(few, cut.height, n);
+	assert_true(cut.n_parts == 1 || all <= SOME_COUNTERS);
+	assert_in_range(some_cut_parts_bytes(few, &cut), 0, SOME_PARTS_BYTES);
 	assert_int_equal(all, n[0] + n[1] + n[2]);
 	for (uint32_t i = 0; i < 3; i++) {
 		uint32_t there = few->gated && i > 0 ? 0 : few->n_out[i];
@@ -51,6 +53,37 @@ static void all_outputs_and_inputs_are_there_once(void **state)
 			few.n_out[2] = few.n_out[1];
 		}
 		check(&few, 1 + rand() % 200);
+	}
+}
+
+static void check_gates(uint32_t n_in, uint32_t n_gates)
+{
+	static const uint32_t n_blocks[] = {78, 114, 132, 148};
+
+	for (uint32_t rows = 1; rows <= 64; rows++)
+		for (uint32_t i = 0; i < sizeof(n_blocks) / sizeof(n_blocks[0]); i++) {
+			struct device_few few = few_of(rows, n_in, n_gates);
+
+			few.n_out[1] = n_gates;
+			few.gated = 1;
+			check(&few, n_blocks[i]);
+		}
+}
+
+/* Gates of Phi-4, Qwen3-32B, Seed-OSS, Mistral Large and Llama 70B, and a head of 256,000. */
+static void sums_of_parts_have_room(void **state)
+{
+	(void)state;
+	check_gates(2240, 19072);
+	check_gates(5120, 17920);
+	check_gates(5120, 25600);
+	check_gates(5120, 27648);
+	check_gates(12288, 28672);
+	check_gates(8192, 28672);
+	for (uint32_t rows = 1; rows <= 16; rows++) {
+		struct device_few head = few_of(rows, 8192, 256000);
+
+		check(&head, BLOCKS);
 	}
 }
 
@@ -101,6 +134,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_outputs_and_inputs_are_there_once),
+		cmocka_unit_test(sums_of_parts_have_room),
 		cmocka_unit_test(rows_are_those_of_the_smallest_kernel_that_has_them),
 		cmocka_unit_test(matrices_of_a_large_model_keep_all_blocks_busy),
 		cmocka_unit_test(outputs_that_are_few_are_cut_along_their_inputs),

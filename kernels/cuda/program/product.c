@@ -10,6 +10,7 @@
 #include "program.h"
 #include "tall.h"
 
+#include <assert.h>
 #include <cuda_runtime_api.h>
 
 struct device_vector product_vector(const struct backend_program *program,
@@ -59,10 +60,12 @@ bool product_takes_few(const struct device_few *few)
 	}
 }
 
+static_assert(SOME_PARTS_BYTES <= LT_WORKSPACE_BYTES, "sums of parts lie in the workspace");
+
 int product_few(struct batch *b, const struct backend_program *program,
 		const struct device_few *few)
 {
-	const struct device_some_room room = {program->scratch.workspace, LT_WORKSPACE_BYTES,
+	const struct device_some_room room = {program->scratch.workspace,
 					      program->scratch.counters};
 	struct launch_to to = queue_to(&b->queue);
 

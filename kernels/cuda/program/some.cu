@@ -167,27 +167,17 @@ static struct some_job make_job(const struct device_few *few, const struct devic
 	return job;
 }
 
-static bool fits(const struct device_some_room *room, const struct some_cut *cut, uint32_t n_tiles,
-		 uint32_t part_bytes)
-{
-	return cut->n_parts == 1 ||
-	       (n_tiles <= SOME_COUNTERS &&
-		(uint64_t)n_tiles * cut->n_parts * part_bytes <= room->parts_bytes);
-}
-
 extern "C" int device_some(const struct device_few *few, const struct device_some_room *room,
 			   uint32_t n_blocks, struct launch_to to)
 {
 	struct some_cut cut = some_cut_find(few, n_blocks);
-	uint32_t rows = some_cut_rows(few->n_rows),
-		 slabs = few->gated || cut.height > 2 * SLAB ? 2 : 1;
+	uint32_t rows = some_cut_rows(few->n_rows), slabs = some_cut_slabs(few, cut.height);
 	struct some_job job = make_job(few, room, &cut);
 	uint32_t n_tiles = job.n_tiles[0] + job.n_tiles[1] + job.n_tiles[2];
 	uint32_t reach = (job.gated ? job.height + 2 * SLAB : 2 * slabs * SLAB) * SOME_ROW_BYTES;
 	struct launch_shape shape = {min_u32(n_tiles * cut.n_parts, n_blocks), THREADS, 0};
 
-	if (!fits(room, &cut, n_tiles, slabs * rows / 8 * MULTIPLIERS * sizeof(float4)) ||
-	    !encode_all(few, &job))
+	if (!encode_all(few, &job))
 		return cudaErrorNotSupported;
 	set_stages(&job, rows, reach, &shape.shared_bytes);
 	return launch_early(kernel_of(few->out.bf16, rows, slabs), &job, shape, to);

@@ -6,15 +6,14 @@
 #define COPPICE_CUDA_SOME_H
 
 #include "few.h"
+#include "some_cut.h"
 
 #define SOME_ROWS 64u
 #define SOME_LONG_ROWS 16u
-#define SOME_COUNTERS 1024u
 
 /* What the sums of parts of one launch are in. */
 struct device_some_room {
-	void *parts;
-	uint64_t parts_bytes;
+	void *parts; /* SOME_PARTS_BYTES */
 	uint32_t *counters; /* [SOME_COUNTERS], all 0 before and after */
 };
 

@@ -2,7 +2,8 @@
  * some_cut.c - see some_cut.h. Every block reads all rows for each of its tiles, from the
  * second-level cache: so tiles are to be tall. There are to be as many units as blocks, or a few
  * times as many, so that all are done at the same time. A matrix with few outputs has both only
- * where its inputs are cut into parts, whose sums then have to be put together.
+ * where its inputs are cut into parts, whose sums then have to be put together. Of these there is
+ * room for so many: one part has always room.
  */
 #include "some_cut.h"
 
@@ -29,6 +30,30 @@ uint32_t some_cut_tiles(const struct device_few *few, uint32_t height, uint32_t 
 		n += ret_n[i];
 	}
 	return n;
+}
+
+uint32_t some_cut_slabs(const struct device_few *few, uint32_t height)
+{
+	return few->gated || height > 2 * SOME_SLAB ? 2 : 1;
+}
+
+uint64_t some_cut_parts_bytes(const struct device_few *few, const struct some_cut *cut)
+{
+	uint64_t sums = some_cut_slabs(few, cut->height) * UINT64_C(2) * SOME_SLAB;
+	uint32_t tiles[3];
+
+	if (cut->n_parts == 1)
+		return 0;
+	return some_cut_tiles(few, cut->height, tiles) * cut->n_parts * sums *
+	       some_cut_rows(few->n_rows) * sizeof(float);
+}
+
+static bool has_room(const struct device_few *few, const struct some_cut *cut)
+{
+	uint32_t tiles[3];
+
+	return cut->n_parts == 1 || (some_cut_tiles(few, cut->height, tiles) <= SOME_COUNTERS &&
+				     some_cut_parts_bytes(few, cut) <= SOME_PARTS_BYTES);
 }
 
 static void weigh(const struct device_few *few, uint32_t n_blocks, struct some_cut *cut)
@@ -72,7 +97,7 @@ struct some_cut some_cut_find(const struct device_few *few, uint32_t n_blocks)
 			cut.n_parts = ceil_div(n_steps, cut.part_steps);
 			cut.height = height_for(few, n_blocks * rounds / parts);
 			weigh(few, n_blocks, &cut);
-			if (!best.height || cut.cost < best.cost)
+			if ((!best.height || cut.cost < best.cost) && has_room(few, &cut))
 				best = cut;
 		}
 	return best;

@@ -9,12 +9,11 @@
 #include "proto/arith.h"
 #include "kernels/cuda/device/ptx.cuh"
 #include "some.h"
-#include "some_cut.h"
 
 #define GROUP 128u /* threads */
 #define MULTIPLIERS (2 * GROUP)
 #define THREADS (MULTIPLIERS + 32)
-#define SLAB 64u /* outputs of one product */
+#define SLAB SOME_SLAB
 #define STAGES_MOST 40u
 #define SHARED_BYTES_MOST (UINT32_C(226) << 10) /* what is not of the ring has a part of its own */
 
@@ -27,7 +26,7 @@ struct some_job {
 	uint32_t height; /* outputs of a tile; gated: of each half */
 	uint32_t n_stages, stage_bytes, rows_at;
 	uint32_t gated, act;
-	float4 *parts; /* [tile][part][slab][8 rows][MULTIPLIERS] */
+	float4 *parts; /* [tile][part][slab][8 rows][MULTIPLIERS]: some_cut_parts_bytes */
 	uint32_t *counters; /* [tile] */
 };
 
