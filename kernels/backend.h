@@ -323,6 +323,10 @@ struct backend_ops {
 	 * submit has returned on all, so that nobody waits for a device that still gets memory
 	 * ready. 0 or -EIO. */
 	int (*conclude)(struct backend *b);
+	/* In place of conclude, where devices have refused the batch submitted last, this one (it
+	 * has) or another: it ends with nothing exchanged and nobody told. Who refused it counts an
+	 * empty one, so that ids stay alike. Blocks until nothing of it is under way. 0 or -EIO. */
+	int (*abandon)(struct backend *b, bool it_has);
 	/* The group has failed: what waits for other devices without a limit of its own ends, so
 	 * that all else does, too. Does not wait. NULL: nothing waits so. */
 	void (*give_up)(struct backend *b);

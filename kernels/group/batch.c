@@ -3,8 +3,9 @@
  *
  * What may fail for want of memory is prepared before anything has started. Of devices that meet,
  * none begins an exchange until all have submitted, and those that have not come in time are told
- * not to: otherwise one would wait on the device for another that never comes. Whoever failed
- * itself is named; what the others heard of it is not.
+ * not to: otherwise one would wait on the device for another that never comes. Where one has no
+ * room for its share, none begins one. Whoever failed itself is named; what the others heard of it
+ * is not.
  */
 #include "batch.h"
 
@@ -413,6 +414,37 @@ static int find_refusal(const struct backend *b)
 	return r == -EIO ? 0 : r;
 }
 
+/* What some say while others have begun, and all can do without: no memory for their share, or its
+ * plan is gone. Other processes would not hear of it. */
+static int find_abandoned(const struct backend *b)
+{
+	int refusal = 0;
+
+	if (!b->meets || b->ranks)
+		return 0;
+	for (uint32_t i = 0; i < b->n_devices; i++) {
+		int r = b->devices[i].result;
+
+		if (r && r != -ENOMEM && r != -ESTALE)
+			return 0;
+		refusal = refusal ? refusal : r;
+	}
+	return refusal;
+}
+
+static void abandon_device(void *arg, uint32_t thread, uint32_t unit)
+{
+	struct backend *b = arg;
+	struct device *d = &b->devices[unit];
+
+	(void)thread;
+	d->result = b->ops->abandon(d->backend, d->result != 0);
+	if (d->result)
+		device_fail(d, d->result, "what another refused did not end: %s",
+			    reason(b, d, d->result));
+	d->own_fault = d->result != 0;
+}
+
 int batch_run(struct backend *b, const struct backend_batch *batch)
 {
 	int r;
@@ -424,12 +456,17 @@ int batch_run(struct backend *b, const struct backend_batch *batch)
 	threads_run(b->threads, b->meets ? start_device : run_device, b, b->n_devices, false);
 	b->batch = NULL;
 	r = find_refusal(b);
-	if (r)
+	if (r) {
+		b->last_id--; /* none has counted it */
 		return r;
+	}
+	r = find_abandoned(b);
+	if (r)
+		threads_run(b->threads, abandon_device, b, b->n_devices, false);
 	find_fault(b);
 	if (!b->meets)
 		b->done_id = b->last_id;
-	return 0;
+	return b->fault[0] ? 0 : r;
 }
 
 /* Those after one that cannot keep the plan as it was; nobody asks for it again. */

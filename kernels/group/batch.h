@@ -84,7 +84,8 @@ bool batch_drop_arena(struct backend *b, uint64_t base, uint32_t *ret_device);
 /* The devices take the shapes of all jobs. 0 or -ENOMEM. */
 MUST_CHECK int batch_prepare(struct backend *b, const struct backend_batch *batch);
 /* Runs what was prepared last, as b->last_id. Where a device fails, b->fault says which and why. 0,
- * or an error of all devices that meet, which has changed nothing. */
+ * or an error of devices that meet, after which nothing is under way: where all have it, the id is
+ * the next batch's, where only some have, that of an empty one. */
 MUST_CHECK int batch_run(struct backend *b, const struct backend_batch *batch);
 /* As backend_ops.advance, of devices that can. */
 MUST_CHECK int batch_advance(struct backend *b, const struct backend_job *job);

@@ -199,10 +199,8 @@ static int group_submit(struct backend *b, const struct backend_batch *batch, ui
 		b->progress_ns = start_ns;
 	b->last_id++;
 	r = batch_run(b, batch);
-	if (r) {
-		b->last_id--;
+	if (r)
 		return r;
-	}
 	count_batch(b, batch, b->meets ? 0 : clock_now_ns() - start_ns);
 	*ret_id = b->last_id;
 	return 0;

@@ -12,7 +12,7 @@ if(TARGET coppice_kernels)
 		LIBS unit_fixtures coppice_kernels LABELS unit kernels tsan)
 	coppice_test(NAME group_ahead_test SOURCES unit/group_ahead_test.c
 		LIBS unit_fixtures coppice_kernels LABELS unit kernels)
-	coppice_test(NAME group_meet_test SOURCES unit/group_meet_test.c
+	coppice_test(NAME group_meet_test SOURCES unit/group_meet_test.c unit/meeting.c
 		LIBS unit_fixtures coppice_kernels Threads::Threads LABELS unit kernels tsan)
 	coppice_test(NAME group_ranks_test SOURCES unit/group_ranks_test.c
 		LIBS unit_fixtures coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels tsan)

@@ -101,23 +101,30 @@ static uint64_t formula_bytes(const struct world *w, uint32_t n)
 	return w->shape.split == WORK_TOKENS ? (n - 1) * rows * group_met_row_bytes(&w->shape) : 0;
 }
 
-static void check_world(struct world *w, uint32_t n)
+/* Of all rows, by a batch. */
+static void check_answers(struct world *w, uint32_t n, struct world_answer *ret)
 {
-	struct world_answer answer, again;
 	struct plan_config config;
-	uint64_t before = exchanged(w, n);
 	double error, lse;
 
 	plan_config_init(&config, PLAN_AUTO, &w->shape, 66);
 	config.tile_rows = w->ops->tile_rows(w->backend, &w->shape);
-	world_run(w, &config, 0, w->tree.n_queries, &answer);
-	error = world_error(w, 0, w->tree.n_queries, &answer, &lse);
+	world_run(w, &config, 0, w->tree.n_queries, ret);
+	error = world_error(w, 0, w->tree.n_queries, ret, &lse);
 	if (error > bounds[w->shape.dtype] || lse > LSE_BOUND)
 		fail_msg("%u devices, split %d, dim %u, dtype %d: error %g, LSE %g", n,
 			 (int)w->shape.split, w->shape.head_dim, (int)w->shape.dtype, error, lse);
+}
+
+static void check_world(struct world *w, uint32_t n)
+{
+	struct world_answer answer, again;
+	uint64_t before = exchanged(w, n);
+
+	check_answers(w, n, &answer);
 	assert_int_equal(exchanged(w, n) - before, formula_bytes(w, n));
 	assert_int_equal(moved(w), 0);
-	world_run(w, &config, 0, w->tree.n_queries, &again);
+	check_answers(w, n, &again);
 	assert_memory_equal(answer.raw, again.raw, answer.raw_bytes);
 	world_answer_done(&answer);
 	world_answer_done(&again);
@@ -180,6 +187,51 @@ static void test_a_device_that_has_all_answers_for_all(void **state)
 {
 	(void)state;
 	run_worlds(WORK_HOME, __func__);
+}
+
+/* A batch whose last job only the last device has, under a plan that is gone: it refuses that, what
+ * all have begun of the first job is abandoned. Then the batch itself. */
+static int submit_after_refusal(struct backend *b, const struct backend_batch *batch,
+				uint64_t *ret_id)
+{
+	struct backend_job jobs[] = {batch->jobs[0], batch->jobs[0]};
+	struct work_shape shape = *batch->jobs[0].shape;
+	struct backend_batch doomed = {jobs, 2};
+	uint64_t id;
+
+	assert_int_equal(batch->n_jobs, 1);
+	shape.split = WORK_HOME;
+	shape.home = n_names - 1;
+	jobs[1].shape = &shape;
+	jobs[1].plan_id = UINT64_MAX;
+	jobs[1].advanced = true;
+	assert_int_equal(backend_group.submit(b, &doomed, &id), -ESTALE);
+	return backend_group.submit(b, batch, ret_id);
+}
+
+static void test_what_one_device_refuses_all_abandon(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct backend_ops ops = backend_group;
+	struct group_device devices[DEVICES_MAX];
+	struct group_config group = {devices, n_names, TIMEOUT_MS};
+	struct world_want want = {.ops = &ops,
+				  .group = &group,
+				  .extent_bytes = 4 * MIB * n_names,
+				  .shape = shape_make(2, 4, 128, WORK_BF16),
+				  .n_nodes = 4,
+				  .n_queries = 8,
+				  .node_tokens = 150};
+	struct world_answer answer;
+	struct world w;
+
+	(void)state;
+	ops.submit = submit_after_refusal;
+	members_init(n_names, devices);
+	world_init(&w, &want, &random);
+	check_answers(&w, n_names, &answer);
+	world_answer_done(&answer);
+	world_done(&w);
 }
 
 /* More of it than an inbox holds. */
@@ -460,6 +512,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_devices_that_share_tokens_answer_as_one),
 		cmocka_unit_test(test_devices_that_share_heads_answer_as_one),
 		cmocka_unit_test(test_a_device_that_has_all_answers_for_all),
+		cmocka_unit_test(test_what_one_device_refuses_all_abandon),
 		cmocka_unit_test(test_many_rows_are_exchanged_in_rounds),
 		cmocka_unit_test(test_a_device_arena_is_on_the_device_that_is_named),
 		cmocka_unit_test(test_a_plan_takes_in_the_next_tokens),

@@ -1,240 +1,26 @@
 /*
  * group_meet_test.c - devices that meet, as GPUs do, here CPUs: they run behind the caller, and
  * rows are merged and written by their owners, not by the group.
- *
- * A member computes partials when a batch is submitted; the last to conclude merges all rows. It is
- * complete when the test lets it be.
  */
-#include "kernels/cpu/attend.h"
 #include "kernels/group/group.h"
-#include "kernels/merge.h"
+#include "meeting.h"
 #include "world.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #define MIB (UINT64_C(1) << 20)
-#define DEVICES 3u
+#define DEVICES MEETING_DEVICES
 #define SHORT_MS 100u
 /* It, the second that the group adds to it, and what threads may begin apart. */
 #define TOO_LONG_MS 3000u
 #define FAR_TOO_LONG_MS 30000u /* where these run late themselves, as others have the machine */
-
-struct end {
-	struct backend *backend;
-	struct backend_job job; /* of the batch, as it was given */
-	float *parts; /* owned; NULL: the batch has no owners */
-	uint64_t submitted, concluded;
-	uint32_t n_rows_written; /* by this owner, ever */
-	uint64_t given_bytes; /* to owners of rows, ever */
-	uint64_t arena; /* its only one */
-	/* tokens that its plan took in, and where the last of them went */
-	uint32_t n_advanced, next_page;
-};
-
-static struct {
-	pthread_mutex_t lock;
-	struct end ends[DEVICES];
-	uint32_t n, n_concluded;
-	uint32_t n_behind; /* batches that nobody has told of yet */
-	bool silent; /* of the second: nothing is ever complete */
-	bool refuses; /* the second does not conclude */
-	uint32_t slow_ms; /* the second takes so much longer to take its share */
-	bool stale, one_stale; /* all refuse what is submitted, or the second */
-	bool full; /* the second cannot take in another token */
-	bool apart; /* they do not reach each other's memory */
-} meeting = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static struct end *end_of(struct backend *b)
-{
-	for (uint32_t i = 0; i < meeting.n; i++) {
-		if (meeting.ends[i].backend == b)
-			return &meeting.ends[i];
-	}
-	fail_msg("a backend that has met nobody");
-	return NULL;
-}
-
-static int meet_meet(const struct backend_meeting *of, char *notice, char *error, size_t bytes)
-{
-	(void)error;
-	assert_int_equal(of->n, DEVICES);
-	assert_int_equal(of->n_all, DEVICES);
-	memset(meeting.ends, 0, sizeof(meeting.ends));
-	meeting.n = of->n;
-	meeting.n_concluded = 0;
-	meeting.silent = meeting.refuses = meeting.full = false;
-	meeting.slow_ms = 0;
-	meeting.stale = meeting.one_stale = false;
-	for (uint32_t i = 0; i < of->n; i++)
-		meeting.ends[i].backend = of->members[i];
-	snprintf(notice, bytes, "they meet slowly");
-	return meeting.apart ? 1 : 0;
-}
-
-static int meet_submit(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id)
-{
-	struct end *e = end_of(b);
-	struct backend_job job = batch->jobs[0];
-	struct backend_batch own = {&job, 1};
-
-	assert_int_equal(batch->n_jobs, 1);
-	assert_int_equal(job.parts, 0);
-	if (meeting.stale || (meeting.one_stale && e == &meeting.ends[1]))
-		return -ESTALE;
-	if (e == &meeting.ends[1])
-		usleep(meeting.slow_ms * 1000);
-	e->job = job;
-	free(e->parts);
-	e->parts = NULL;
-	if (job.owner) {
-		uint64_t bytes = group_parts_bytes(job.shape, job.list->n_rows);
-
-		assert_non_null(e->parts = calloc(1, bytes + 1));
-		job.parts = (uintptr_t)e->parts;
-		job.owner = NULL;
-	}
-	*ret_id = ++e->submitted;
-	assert_int_equal(e->submitted, e->concluded + 1);
-	return backend_cpu.submit(b, &own, &(uint64_t){0});
-}
-
-/* A row by its owner, who sees Q and O where they are; in order of devices. */
-static void merge_row(uint32_t row)
-{
-	struct end *owner = &meeting.ends[meeting.ends[0].job.owner[row]];
-	const struct work_shape *shape = owner->job.shape;
-	size_t n = 2 + (size_t)shape->head_dim, row_floats = n * shape->n_q_heads;
-	float *to = malloc(row_floats * sizeof(*to));
-
-	assert_non_null(to);
-	memcpy(to, meeting.ends[0].parts + row * row_floats, row_floats * sizeof(*to));
-	for (uint32_t i = 1; i < meeting.n; i++)
-		merge_fold_entries(to, meeting.ends[i].parts + row * row_floats, shape->n_q_heads,
-				   shape->head_dim);
-	for (uint32_t i = 0; i < meeting.n; i++)
-		meeting.ends[i].given_bytes +=
-			&meeting.ends[i] == owner ? 0 : row_floats * sizeof(*to);
-	for (uint32_t head = 0; head < shape->n_q_heads; head++) {
-		const float *at = to + head * n;
-
-		attend_write(vec_select(NULL), &owner->job, row, head,
-			     &(struct attend_sums){{at[0], at[1]}, at + 2});
-	}
-	owner->n_rows_written++;
-	free(to);
-}
-
-static int meet_conclude(struct backend *b)
-{
-	struct end *e = end_of(b);
-	int r = 0;
-
-	pthread_mutex_lock(&meeting.lock);
-	for (uint32_t i = 0; i < meeting.n; i++) /* all were submitted before */
-		assert_int_equal(meeting.ends[i].submitted, e->submitted);
-	if (meeting.refuses && e == &meeting.ends[1])
-		r = -EIO;
-	e->concluded = e->submitted;
-	if (r == 0 && ++meeting.n_concluded % meeting.n == 0 && e->job.owner) {
-		for (uint32_t row = 0; row < e->job.list->n_rows; row++)
-			merge_row(row);
-	}
-	pthread_mutex_unlock(&meeting.lock);
-	return r;
-}
-
-static int meet_completed(struct backend *b, uint64_t *ret_id)
-{
-	struct end *e = end_of(b);
-
-	*ret_id = e->concluded > meeting.n_behind ? e->concluded - meeting.n_behind : 0;
-	if (meeting.silent && e == &meeting.ends[1])
-		*ret_id = 0;
-	return 0;
-}
-
-static const char *meet_fault(struct backend *b)
-{
-	return meeting.refuses && end_of(b) == &meeting.ends[1] ? "its link is down" : NULL;
-}
-
-static void meet_counters(struct backend *b, struct backend_counters *ret)
-{
-	backend_cpu.counters(b, ret);
-	ret->exchange_bytes = end_of(b)->given_bytes;
-}
-
-static void meet_close(struct backend *b)
-{
-	if (!b)
-		return;
-	for (uint32_t i = 0; i < meeting.n; i++) {
-		if (meeting.ends[i].backend == b)
-			free(meeting.ends[i].parts);
-	}
-	backend_cpu.close(b);
-}
-
-static int meet_arena_new(struct backend *b, uint64_t bytes, struct backend_arena *ret)
-{
-	uint32_t i = (uint32_t)(end_of(b) - meeting.ends);
-
-	if (ret->device[0] && ret->device[0] != i + 1)
-		return -ENODEV;
-	ret->base = (uintptr_t)calloc(1, bytes);
-	ret->fd = -1;
-	meeting.ends[i].arena = ret->base;
-	return ret->base ? 0 : -ENOMEM;
-}
-
-static void meet_arena_free(struct backend *b, uint64_t base)
-{
-	assert_int_equal(end_of(b)->arena, base);
-	free((void *)(uintptr_t)base);
-}
-
-static int meet_advance(struct backend *b, const struct backend_job *job)
-{
-	struct end *e = end_of(b);
-
-	assert_int_equal(job->shape->n_kv_heads, job->shape->split == WORK_TOKENS ? 3 : 1);
-	assert_int_equal(job->list->n_rows, 2);
-	if (meeting.full && e == &meeting.ends[1])
-		return -ESTALE;
-	for (uint32_t i = 0; i < 2; i++) {
-		e->n_advanced += job->io[i].n_slots;
-		if (job->io[i].n_slots)
-			e->next_page = job->io[i].slots->page;
-	}
-	return 0;
-}
-
-static struct backend_ops meeting_ops(void)
-{
-	struct backend_ops ops = backend_cpu;
-
-	ops.leaves_parts = false;
-	ops.meet = meet_meet;
-	ops.advance = meet_advance;
-	ops.submit = meet_submit;
-	ops.conclude = meet_conclude;
-	ops.completed = meet_completed;
-	ops.fault = meet_fault;
-	ops.close = meet_close;
-	ops.counters = meet_counters;
-	ops.arena_new = meet_arena_new;
-	ops.arena_free = meet_arena_free;
-	return ops;
-}
 
 /* ---- worlds --------------------------------------------------------------------------------- */
 
@@ -476,6 +262,36 @@ static void test_what_all_devices_refuse_changes_nothing(void **state)
 	world_done(&m.w);
 }
 
+/* Rows are nobody's then, and the next batch's are as if nothing had been. */
+static void test_what_one_device_refuses_all_abandon(void **state)
+{
+	struct meet_world m;
+	uint64_t id, first, done = 0;
+	uint32_t n_written = 0;
+	void *o;
+
+	(void)state;
+	world_open(&m, WORK_TOKENS, __func__);
+	o = world_alloc(&m.w, WORLD_ROWS * world_row_values(&m.w) * sizeof(float));
+	assert_int_equal(submit_one(&m, world_address(&m.w, o), &first), 0);
+	for (uint32_t i = 0; i < DEVICES; i++)
+		n_written += meeting.ends[i].n_rows_written;
+	meeting.one_stale = true;
+	assert_int_equal(submit_one(&m, world_address(&m.w, o), &id), -ESTALE);
+	for (uint32_t i = 0; i < DEVICES; i++) {
+		assert_int_equal(meeting.ends[i].abandoned, 1);
+		n_written -= meeting.ends[i].n_rows_written;
+	}
+	assert_int_equal(n_written, 0);
+	meeting.one_stale = false;
+	assert_int_equal(submit_one(&m, world_address(&m.w, o), &id), 0);
+	assert_int_equal(id, first + 2);
+	assert_int_equal(m.w.ops->completed(m.w.backend, &done), 0);
+	assert_int_equal(done, id);
+	assert_null(m.w.ops->fault(m.w.backend));
+	world_done(&m.w);
+}
+
 /* ---- faults --------------------------------------------------------------------------------- */
 
 /* NULL: the group lives. */
@@ -531,10 +347,10 @@ static void test_a_device_that_does_not_conclude_ends_the_group(void **state)
 		   "device 1 of 3: the exchange did not begin: its link is down");
 }
 
-static void test_what_one_device_refuses_ends_the_group(void **state)
+static void test_a_device_that_fails_as_it_takes_its_share_ends_the_group(void **state)
 {
 	(void)state;
-	check_ends(&meeting.one_stale, __func__, "device 1 of 3: its share was refused");
+	check_ends(&meeting.one_breaks, __func__, "device 1 of 3: its share was refused");
 }
 
 static bool is_named_first(uint32_t slow_ms, const char *name)
@@ -579,7 +395,8 @@ int main(void)
 		cmocka_unit_test(test_a_next_token_is_for_all_who_share_heads),
 		cmocka_unit_test(test_a_plan_that_is_full_on_one_device_is_stale),
 		cmocka_unit_test(test_what_all_devices_refuse_changes_nothing),
-		cmocka_unit_test(test_what_one_device_refuses_ends_the_group),
+		cmocka_unit_test(test_what_one_device_refuses_all_abandon),
+		cmocka_unit_test(test_a_device_that_fails_as_it_takes_its_share_ends_the_group),
 		cmocka_unit_test(
 			test_a_device_that_does_not_take_its_share_is_not_waited_for_in_the_end),
 		cmocka_unit_test(test_a_device_that_is_never_done_ends_the_group_in_time),

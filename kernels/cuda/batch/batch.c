@@ -245,6 +245,7 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 		r = run_batch(&u, batch);
 	if (r) {
 		b->queue.failed = b->queue.failed || r == -EIO;
+		peer_forget(b->peer);
 		/* Jobs before this one may be reading tables that the next batch overwrites. */
 		queue_await(&b->queue);
 		return r;
@@ -261,6 +262,22 @@ int batch_conclude(struct batch *b)
 
 	if (!r)
 		r = batch_finish(b, b->last_id);
+	b->queue.failed = b->queue.failed || r;
+	return r;
+}
+
+/* What was launched of it runs to its end, which waits for no other device. */
+int batch_abandon(struct batch *b, bool it_has)
+{
+	const struct backend_batch nothing = {0};
+	uint64_t id;
+	int r = it_has ? batch_submit(b, &nothing, &id) : 0;
+
+	peer_forget(b->peer);
+	b->tells[b->last_id % BATCH_FRAMES].n = 0;
+	if (!r)
+		r = batch_finish(b, b->last_id);
+	queue_await(&b->queue);
 	b->queue.failed = b->queue.failed || r;
 	return r;
 }

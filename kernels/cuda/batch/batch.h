@@ -124,6 +124,7 @@ MUST_CHECK int batch_submit(struct batch *b, const struct backend_batch *batch, 
 MUST_CHECK int batch_advance(struct batch *b, const struct backend_job *job);
 MUST_CHECK int batch_make_ahead(struct batch *b, const struct backend_job *job);
 MUST_CHECK int batch_conclude(struct batch *b);
+MUST_CHECK int batch_abandon(struct batch *b, bool it_has);
 MUST_CHECK int batch_completed(struct batch *b, uint64_t *ret_id);
 bool batch_settled(struct batch *b, uint64_t id);
 MUST_CHECK int batch_move(struct batch *b, const struct work_shape *shape,

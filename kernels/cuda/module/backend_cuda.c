@@ -233,6 +233,12 @@ static int cuda_conclude(struct backend *b)
 	return batch_conclude(&b->batch);
 }
 
+static int cuda_abandon(struct backend *b, bool it_has)
+{
+	backend_enter(b);
+	return batch_abandon(&b->batch, it_has);
+}
+
 static void cuda_give_up(struct backend *b)
 {
 	cudaSetDevice(b->device);
@@ -411,6 +417,7 @@ static const struct backend_ops ops = {
 	.meeting_id = nccl_id,
 	.kind = card_kind,
 	.conclude = cuda_conclude,
+	.abandon = cuda_abandon,
 	.give_up = cuda_give_up,
 	.page_bytes = cuda_page_bytes,
 	.extent_commit = cuda_extent_commit,

@@ -422,6 +422,12 @@ int peer_add(struct peer *p, const struct peer_rows *rows)
 	return 0;
 }
 
+void peer_forget(struct peer *p)
+{
+	if (p)
+		p->n_rows = 0;
+}
+
 int peer_conclude(struct peer *p)
 {
 	int r = 0;

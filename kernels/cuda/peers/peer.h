@@ -128,6 +128,8 @@ bool peer_await_end(struct peer *p);
 void peer_free(struct peer *p);
 /* The rows are to be exchanged when the batch is concluded. 0 or -ENOMEM. */
 MUST_CHECK int peer_add(struct peer *p, const struct peer_rows *rows);
+/* They are not. NULL is fine. */
+void peer_forget(struct peer *p);
 /* Starts the exchange of what was added, in rounds that fit; nothing is left then. 0, or -EIO (in
  * b->queue.error). */
 MUST_CHECK int peer_conclude(struct peer *p);

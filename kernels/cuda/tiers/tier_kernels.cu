@@ -49,7 +49,7 @@ __device__ inline struct piece piece_of(const struct device_tier &t, uint32_t i,
 	struct piece p = {t.from[copy] + at, t.to[copy] + at, PIECE};
 
 	if (t.bytes - at < PIECE)
-		p.bytes = t.bytes - at;
+		p.bytes = (uint32_t)t.bytes - at;
 	return p;
 }
 #endif
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(32) tier_kernel(const __grid_constant__ struct
 #if __CUDA_ARCH__ >= 900
 	extern __shared__ __align__(128) char ring[];
 	__shared__ uint64_t full[SLOTS];
-	uint32_t n_each = ceil_div(t.bytes, PIECE), n_all = t.n * n_each;
+	uint32_t n_each = ceil_div((uint32_t)t.bytes, PIECE), n_all = t.n * n_each;
 	uint32_t n = (n_all + gridDim.x - 1 - blockIdx.x) / gridDim.x;
 	uint32_t base = shared_address(ring), barriers = shared_address(full);
 

@@ -145,7 +145,7 @@ static cudaError_t some_add(struct some *s, const struct tier_run *run)
 			r = put(s);
 			c->n = 0;
 		}
-		c->bytes = (uint32_t)run->bytes;
+		c->bytes = run->bytes;
 		c->from[c->n] = run->from + i * run->from_stride;
 		c->to[c->n++] = run->to + i * run->to_stride;
 	}

@@ -26,7 +26,8 @@
 /* Copies of so many bytes each, a multiple of 16, as are the addresses. */
 struct device_tier {
 	uint64_t from[TIER_COPIES], to[TIER_COPIES];
-	uint32_t n, bytes;
+	uint64_t bytes;
+	uint32_t n;
 };
 
 struct tier_run {
@@ -60,6 +61,7 @@ extern "C" {
 #endif
 
 MUST_CHECK int device_tier_init(void); /* readies the kernel; a cudaError_t */
+/* Of small ones, as large ones go by copy engines. */
 MUST_CHECK int device_tier(const struct device_tier *copies, device_stream stream);
 
 #ifdef __cplusplus
