@@ -18,6 +18,9 @@ static inline bool heads_check(const struct work_shape *s, char *error, size_t e
 	else if (s->n_q_heads / s->n_kv_heads > WORK_HEADS_MAX)
 		say(error, error_bytes, "%u query heads to a KV head; at most %u can be done",
 		    s->n_q_heads / s->n_kv_heads, WORK_HEADS_MAX);
+	else if (s->n_q_heads > WORK_Q_HEADS_MAX)
+		say(error, error_bytes, "%u query heads; a model has at most %u", s->n_q_heads,
+		    WORK_Q_HEADS_MAX);
 	else
 		return true;
 	return false;

@@ -39,6 +39,7 @@ enum work_split { WORK_TOKENS = 0, WORK_HEADS = 1, WORK_HOME = 2 };
 
 /* Query heads that a KV head has at most: their rows of one token fill a tile of a GPU. */
 #define WORK_HEADS_MAX 128u
+#define WORK_Q_HEADS_MAX 1024u /* of a model */
 
 /* What the KV of a model looks like. n_q_heads is a multiple of n_kv_heads, at most WORK_HEADS_MAX
  * times as many. */

@@ -21,7 +21,6 @@
 #include <string.h>
 
 #define MAX_LAYERS 1024u
-#define MAX_Q_HEADS 1024u
 
 /* What this version has no kernels for; the names are the protocol's. */
 static const char *model_unserved(const Coppice__ModelOpen *m)
@@ -122,9 +121,9 @@ static int heads_check(struct sched_request *rq)
 			rq, -EINVAL, "n_q_heads",
 			"%u query heads do not fit %u KV heads: there must be 1 to %u for each.",
 			shape->n_q_heads, shape->n_kv_heads, WORK_HEADS_MAX);
-	if (shape->n_q_heads > MAX_Q_HEADS)
+	if (shape->n_q_heads > WORK_Q_HEADS_MAX)
 		return refuse(rq, -EINVAL, "n_q_heads",
-			      "A model has at most %u query heads, not %u.", MAX_Q_HEADS,
+			      "A model has at most %u query heads, not %u.", WORK_Q_HEADS_MAX,
 			      shape->n_q_heads);
 	return 0;
 }

@@ -5,6 +5,7 @@
  * program says so and exits with 77.
  */
 #include "estimate_model.h"
+#include "kernels/cuda/device/kv_layout.h"
 #include "kernels/cuda/sparse/estimate.h"
 #include "oracle.h"
 #include "proto/arith.h"
@@ -119,7 +120,7 @@ static void make_path(struct world *w)
 	}
 }
 
-/* As format.h lays K out. */
+/* As kv_layout.h lays K out. */
 static void store_key(struct world *w, uint32_t token, uint32_t head, const float *values)
 {
 	uint32_t row = token % 8, dim = w->s.dim;
@@ -127,8 +128,7 @@ static void store_key(struct world *w, uint32_t token, uint32_t head, const floa
 		      (LAYER * w->s.n_kv_heads + head) * w->head_bytes;
 
 	for (uint32_t chunk = 0; chunk < dim / 8; chunk++)
-		oracle_encode(w->s.dtype,
-			      group + chunk / 8 * 1024 + row * 128 + (((chunk & 7) ^ row) << 4),
+		oracle_encode(w->s.dtype, group + kv_chunk_offset(dim, row, chunk),
 			      values + chunk * 8, 8);
 }
 
@@ -284,6 +284,10 @@ static void test_masses_are_those_of_the_twin(void **state)
 		{128, 8, 2, 8, 1024, 777, 3000, 64, 30, WORK_FP16},
 		{64, 4, 1, 8, 128, 333, 1000, 32, 30, WORK_FP16},
 		{256, 2, 2, 8, 128, 130, 520, 16, 10, WORK_BF16},
+		{96, 4, 2, 8, 256, 500, 1016, 32, 20, WORK_FP16},
+		{96, 2, 1, 16, 128, 333, 1000, 64, 0, WORK_BF16},
+		{192, 2, 2, 8, 128, 300, 520, 32, 10, WORK_BF16},
+		{192, 4, 1, 16, 512, 600, 2048, 16, 0, WORK_FP16},
 		{128, 4, 2, 16, 128, 600, 2048, 32, 20, WORK_FP16},
 		{128, 3, 3, 16, 512, 1000, 1600, 64, 0, WORK_BF16},
 		{64, 2, 1, 16, 4096, 100, 5008, 16, 5, WORK_FP16},
@@ -305,6 +309,8 @@ static void test_pages_side_by_side_too(void **state)
 		{128, 1, 1, 16, 128, 512, 8192, 32, 1, WORK_FP16, true},
 		{64, 2, 1, 16, 128, 512, 8192, 64, 0, WORK_FP16, true},
 		{256, 2, 1, 8, 1024, 256, 4096, 32, 1, WORK_FP16, true},
+		{96, 2, 1, 8, 128, 512, 4096, 32, 1, WORK_FP16, true},
+		{192, 2, 1, 8, 256, 512, 4096, 64, 1, WORK_BF16, true},
 		{128, 1, 1, 8, 128, 256, 2048, 16, 0, WORK_FP16, true},
 	};
 	struct oracle_random random = oracle_seed(__func__);

@@ -159,10 +159,12 @@ static void run_worlds(enum work_split split, const char *name)
 	/* where nothing is exchanged NCCL has no part */
 	for (uint32_t n = by_nccl && split != WORK_TOKENS ? n_names : 2; n <= n_names; n++) {
 		for (uint32_t i = 0; i < (by_nccl ? 5 : 10); i++) {
+			/* of more than 16 a token has several rows on the device */
+			uint32_t ratio = i % 4 == 3 ? 16 * (2 + oracle_below(&random, 3))
+						    : 1 + oracle_below(&random, 8);
 			struct work_shape shape =
 				shape_make(split == WORK_HEADS ? n : 1 + oracle_below(&random, 3),
-					   1 + oracle_below(&random, 8), dims[i % 5],
-					   i % 2 ? WORK_BF16 : WORK_FP16);
+					   ratio, dims[i % 5], i % 2 ? WORK_BF16 : WORK_FP16);
 
 			shape.split = split;
 			shape.home = split == WORK_HOME ? oracle_below(&random, n) : 0;

@@ -56,6 +56,10 @@ static void test_a_sentence_names_what_there_is_and_what_was_asked_for(void **st
 	shape.dtype = WORK_FP32;
 	assert_refused(shape, "dtype fp32 is not computed on the GPU: use fp16 or bf16, or "
 			      "backend = cpu");
+	shape = SOUND;
+	shape.n_q_heads = 1032;
+	shape.n_kv_heads = 12;
+	assert_refused(shape, "1032 query heads; a model has at most 1024");
 }
 
 int main(void)

@@ -15,6 +15,7 @@
 #include "proto/arith.h"
 #include "kernels/say.h"
 
+#include <assert.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -27,6 +28,8 @@
 #define GRACE_MS 500u /* an exchange that waits in vain ends by itself, by then */
 /* for what is under way in the end, at most, and once more when it was given up */
 #define SETTLE_MS 1000u
+
+static_assert(WORK_Q_HEADS_MAX * PEER_ENTRY_MOST <= SLOT_BYTES, "a row fits");
 
 /* What all ends share; the last to go frees it, as others' kernels may reach into an inbox until
  * then. */
