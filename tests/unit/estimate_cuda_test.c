@@ -75,11 +75,14 @@ static void *upload(const void *from, size_t bytes)
 
 /* ---- the path ------------------------------------------------------------------------------- */
 
+/* Where the token's KV block begins, in units. */
 static uint32_t group_of(const struct world *w, uint32_t token)
 {
 	uint64_t page = w->places[2 * (token / w->s.page_tokens) + w->page_of[token]];
+	uint64_t at = page * w->page_bytes +
+		      (uint64_t)(token % w->s.page_tokens / 8) * kv_block_bytes(w->s.dim, w->s.dim);
 
-	return (uint32_t)(page * w->page_bytes / (32 * w->s.dim)) + token % w->s.page_tokens / 8;
+	return (uint32_t)(at / estimate_unit_bytes(w->s.dim));
 }
 
 static void list_window(struct world *w, uint32_t window)
@@ -124,7 +127,7 @@ static void make_path(struct world *w)
 static void store_key(struct world *w, uint32_t token, uint32_t head, const float *values)
 {
 	uint32_t row = token % 8, dim = w->s.dim;
-	char *group = w->pool + (uint64_t)group_of(w, token) * 32 * dim +
+	char *group = w->pool + (uint64_t)group_of(w, token) * estimate_unit_bytes(dim) +
 		      (LAYER * w->s.n_kv_heads + head) * w->head_bytes;
 
 	for (uint32_t chunk = 0; chunk < dim / 8; chunk++)
