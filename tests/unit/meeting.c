@@ -1,4 +1,7 @@
-/* meeting.c - see meeting.h. */
+/*
+ * meeting.c - members of a group that compute as the CPU does, and as wrong as they are told: what
+ * each was given is kept, so that tests see who wrote and what was exchanged. See meeting.h.
+ */
 #include "meeting.h"
 
 #include "kernels/cpu/attend.h"
