@@ -131,8 +131,10 @@ static void test_heads_that_the_products_do_not_make_are_refused(void **state)
 	REFUSED("layer 0, operation 2 (ATTEND): B has 256 elements, q, k and v are 384",
 		m->p.shape.n_q_heads = 8);
 	REFUSED("B has 256 elements, q, k and v are 512", m->p.shape.head_dim = 64);
-	REFUSED("q, k and v are", m->p.shape.n_kv_heads = 1u << 31;
-		m->p.shape.n_q_heads = 1u << 31);
+	REFUSED("q, k and v are 786432", m->p.shape.n_q_heads = m->p.shape.n_kv_heads = 1024;
+		m->p.shape.head_dim = 256);
+	REFUSED("2147483648 query heads; a model has at most 1024",
+		m->p.shape.n_q_heads = m->p.shape.n_kv_heads = 1u << 31);
 }
 
 static void test_factors_and_eps_are_refused(void **state)

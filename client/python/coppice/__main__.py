@@ -20,13 +20,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Words behind an option are prompts too: argparse takes those of one place alone."""
-    parser = _parser()
-    args, more = parser.parse_known_args(argv)
+    """Words behind an option are prompts too, as argparse takes those of one place alone; and
+    whatever is behind --."""
+    parser, words = _parser(), list(sys.argv[1:] if argv is None else argv)
+    end = words.index("--") if "--" in words else len(words)
+    args, more = parser.parse_known_args(words[:end])
     unknown = [word for word in more if word.startswith("-") and word != "-"]
     if unknown:
         parser.error(f"{unknown[0]} is no option: see coppice generate --help")
-    args.prompt += more
+    args.prompt += more + words[end + 1 :]
     return args
 
 

@@ -46,7 +46,8 @@ def _opened(files: list[Path]) -> Iterator[list[int]]:
     descriptors: list[int] = []
     try:
         for file in files:
-            descriptors.append(os.open(file, os.O_RDONLY | os.O_CLOEXEC))
+            # of a pipe nobody waits for who writes: the daemon says that it is one
+            descriptors.append(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         yield descriptors
     finally:
         for descriptor in descriptors:

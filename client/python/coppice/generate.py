@@ -63,8 +63,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    texts = args.prompt or ["-"]
-    texts = [sys.stdin.read() if text == "-" else text for text in texts]
+    texts = [_text(text) for text in args.prompt or ["-"]]
     options = {name.replace("-", "_"): getattr(args, name.replace("-", "_"))
                for name, _, _ in _SAMPLING}
     options |= {"stop": args.stop, "ignore_eos": args.ignore_eos}
@@ -80,6 +79,14 @@ def run(args: argparse.Namespace) -> int:
         else:
             _print_all(llm, llm.generate(prompts, **options), args.json)
     return 0
+
+
+def _text(prompt: str) -> str:
+    if prompt != "-":
+        return prompt
+    if sys.stdin is None:
+        raise ValueError("there is no prompt: give one behind FOLDER, or a text on stdin")
+    return sys.stdin.read()
 
 
 def _prompt(llm: LLM, args: argparse.Namespace, text: str) -> str | list[int]:

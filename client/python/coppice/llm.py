@@ -166,22 +166,23 @@ class LLM:
 
     def _run(self, streams: list[Stream], writers: list[Writer]) -> None:
         bar = Bar("prompts", self._progress)
-        n_prompts = sum(stream.n_prompt for stream in streams)
         try:
             while any(writer.done.finish is None for writer in writers):
                 self._engine.turn()
                 _check(writers)
-                n_done = sum(min(stream.n_done, stream.n_prompt) for stream in streams)
-                bar.show(n_done, n_prompts, "tokens")
+                _show(bar, streams)
         finally:
             bar.close()
             self._drop(streams)
 
     def _pieces(self, streams: list[Stream], sampling: Sampling) -> Iterator[Piece]:
         writers = self._start(streams, sampling)
+        bar = Bar("prompts", self._progress)
         try:
             while True:
                 pieces = [piece for writer in writers for piece in writer.news()]
+                if pieces:
+                    bar.close()  # before what the caller writes
                 yield from pieces
                 _check(writers)
                 if pieces:  # others may have turned the engine meanwhile
@@ -189,7 +190,9 @@ class LLM:
                 if all(writer.done.finish for writer in writers):
                     return
                 self._engine.turn()
+                _show(bar, streams)
         finally:
+            bar.close()
             self._drop(streams)
 
     def _take(self, events: list[Event]) -> None:
@@ -206,6 +209,16 @@ class LLM:
             self._writers.pop(stream, None)
         while not self._connection.closed and any(stream.seq is not None for stream in streams):
             self._engine.turn()
+
+
+def _show(bar: Bar, streams: list[Stream]) -> None:
+    """How far prompts are; nothing once all are there."""
+    n_prompts = sum(stream.n_prompt for stream in streams)
+    n_done = sum(min(stream.n_done, stream.n_prompt) for stream in streams)
+    if n_done < n_prompts:
+        bar.show(n_done, n_prompts, "tokens")
+    else:
+        bar.close()
 
 
 def _check(writers: list[Writer]) -> None:

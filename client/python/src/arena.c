@@ -171,8 +171,8 @@ static int read_shape(PyObject *shape, struct dlpack_view *view)
 		if (view->shape[i] == -1 && PyErr_Occurred())
 			return -1;
 		if (view->shape[i] < 1 || view->shape[i] > INT32_MAX) {
-			fault_format(-EINVAL, "dimension %zd is %lld: 1 or more", i,
-				     (long long)view->shape[i]);
+			fault_format(-EINVAL, "dimension %zd is %lld: 1 to %d are taken", i,
+				     (long long)view->shape[i], INT32_MAX);
 			return -1;
 		}
 	}

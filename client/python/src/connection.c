@@ -7,6 +7,7 @@
 #include "connection.h"
 
 #include "fault.h"
+#include "number.h"
 #include "records.h"
 
 #include <errno.h>
@@ -138,11 +139,11 @@ static PyObject *connection_stats(struct connection *self, PyObject *unused)
 
 static PyObject *connection_unpin(struct connection *self, PyObject *pin)
 {
-	uint64_t number = PyLong_AsUnsignedLongLong(pin);
 	struct coppice *c;
+	uint64_t number;
 	int r;
 
-	if (PyErr_Occurred())
+	if (!number_read_64(pin, &number))
 		return NULL;
 	c = connection_enter(self);
 	if (!c)

@@ -5,7 +5,12 @@
  */
 #include "cuda.h"
 
+#include "fault.h"
+#include "number.h"
+
 #include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
 
 #define DEVICE_ORDINAL 9 /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */
 
@@ -66,12 +71,16 @@ static PyObject *handle_of(PyObject *stream)
 	return handle;
 }
 
+/* An exception is for the caller to look for. */
 static int device_of_stream(PyObject *stream)
 {
 	PyObject *index = attribute(stream, "device_index");
 	long device = index ? PyLong_AsLong(index) : CUDA_ANY_DEVICE;
 
 	Py_XDECREF(index);
+	if (device < INT_MIN || device > INT_MAX)
+		fault_format(-EINVAL, "the stream's device_index is %ld: up to %d is taken", device,
+			     INT_MAX);
 	return (int)device;
 }
 
@@ -80,11 +89,16 @@ int cuda_stream_read(PyObject *stream, struct cuda_stream *ret)
 {
 	bool is_handle = PyLong_Check(stream);
 	PyObject *handle = handle_of(stream);
+	uint64_t address;
+	bool good;
 
 	if (!handle)
 		return -1;
-	ret->handle = PyLong_AsVoidPtr(handle);
+	good = number_read_64(handle, &address);
 	Py_DECREF(handle);
+	if (!good)
+		return -1;
+	ret->handle = (void *)(uintptr_t)address;
 	ret->device = is_handle ? CUDA_ANY_DEVICE : device_of_stream(stream);
 	return PyErr_Occurred() ? -1 : 0;
 }

@@ -9,6 +9,7 @@
 #include "cuda.h"
 #include "decode.h"
 #include "fault.h"
+#include "number.h"
 #include "opening.h"
 #include "records.h"
 #include "step.h"
@@ -89,12 +90,12 @@ static PyObject *close_method(struct lane *self, PyObject *unused)
 static PyObject *lane_wait(struct lane *self, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"ticket", "timeout", NULL};
-	unsigned long long ticket;
 	PyObject *timeout = NULL;
 	struct coppice_lane *entered;
-	uint64_t timeout_ns;
+	uint64_t ticket, timeout_ns;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K|O:wait", names, &ticket, &timeout) ||
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|O:wait", names, NUMBER_64(&ticket),
+					 &timeout) ||
 	    duration_read(timeout, &timeout_ns) < 0)
 		return NULL;
 	entered = lane_enter(self);
@@ -105,13 +106,13 @@ static PyObject *lane_wait(struct lane *self, PyObject *args, PyObject *kwargs)
 
 static PyObject *lane_poll(struct lane *self, PyObject *ticket)
 {
-	uint64_t number = PyLong_AsUnsignedLongLong(ticket);
 	struct coppice_lane *entered;
 	struct coppice_result result;
+	uint64_t number;
 	PyObject *none;
 	int r;
 
-	if (PyErr_Occurred())
+	if (!number_read_64(ticket, &number))
 		return NULL;
 	entered = lane_try_enter(self);
 	if (!entered)
@@ -126,11 +127,11 @@ static PyObject *lane_poll(struct lane *self, PyObject *ticket)
 
 static PyObject *lane_explain(struct lane *self, PyObject *ticket)
 {
-	uint64_t number = PyLong_AsUnsignedLongLong(ticket);
 	struct coppice_lane *entered;
 	PyObject *sentence;
+	uint64_t number;
 
-	if (PyErr_Occurred())
+	if (!number_read_64(ticket, &number))
 		return NULL;
 	entered = lane_enter(self);
 	if (!entered)
@@ -157,10 +158,10 @@ static PyObject *lane_wait_on_stream(struct lane *self, PyObject *args)
 {
 	struct coppice_lane *entered;
 	struct cuda_stream stream;
-	unsigned long long ticket;
+	uint64_t ticket;
 	PyObject *object;
 
-	if (!PyArg_ParseTuple(args, "KO:wait_on_stream", &ticket, &object) ||
+	if (!PyArg_ParseTuple(args, "O&O:wait_on_stream", NUMBER_64(&ticket), &object) ||
 	    cuda_stream_read(object, &stream) < 0)
 		return NULL;
 	entered = lane_enter(self);

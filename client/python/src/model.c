@@ -7,6 +7,7 @@
 
 #include "dtype.h"
 #include "fault.h"
+#include "number.h"
 
 PyObject *model_make(struct connection *connection, uint32_t number,
 		     const struct model_shape *shape)
@@ -63,23 +64,22 @@ static PyObject *model_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 				"scale",      "weights_hash", "first_kv_head", "own_kv_heads",
 				NULL};
 	struct coppice_model_info info = {.size = sizeof(info)};
-	unsigned long long hash = 0;
 	const char *dtype_word = "float32";
 	const struct dtype *dtype;
 	PyObject *connection;
 
 	(void)type;
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|$IIIIsIfKII:model", names,
-					 types.connection, &connection, &info.name, &info.n_layers,
-					 &info.n_q_heads, &info.n_kv_heads, &info.head_dim,
-					 &dtype_word, &info.page_tokens, &info.scale, &hash,
-					 &info.first_kv_head, &info.own_kv_heads))
+	if (!PyArg_ParseTupleAndKeywords(
+		    args, kwargs, "O!s|$O&O&O&O&sO&fO&O&O&:model", names, types.connection,
+		    &connection, &info.name, NUMBER_32(&info.n_layers), NUMBER_32(&info.n_q_heads),
+		    NUMBER_32(&info.n_kv_heads), NUMBER_32(&info.head_dim), &dtype_word,
+		    NUMBER_32(&info.page_tokens), &info.scale, NUMBER_64(&info.weights_hash),
+		    NUMBER_32(&info.first_kv_head), NUMBER_32(&info.own_kv_heads)))
 		return NULL;
 	dtype = dtype_by_name(dtype_word);
 	if (!dtype)
 		return NULL;
 	info.dtype = (enum coppice_dtype)dtype->code;
-	info.weights_hash = hash;
 	return open_model((struct connection *)connection, &info);
 }
 

@@ -9,6 +9,7 @@
 #include "blocking.h"
 #include "fault.h"
 #include "ids.h"
+#include "number.h"
 #include "records.h"
 
 #include <errno.h>
@@ -50,11 +51,11 @@ PyObject *opening_open(struct lane *lane, PyObject *args, PyObject *kwargs)
 {
 	static char *names[] = {"model", "tokens", "salt", NULL};
 	PyObject *model, *tokens, *seq;
-	unsigned long long salt = 0;
+	uint64_t salt = 0;
 	struct ids ids;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O|$K:open", names, types.model, &model,
-					 &tokens, &salt) ||
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O|$O&:open", names, types.model, &model,
+					 &tokens, NUMBER_64(&salt)) ||
 	    !check_model(lane, (struct model *)model) || ids_read(tokens, "token", &ids) < 0)
 		return NULL;
 	seq = open_one(lane, (struct model *)model, &ids, salt);
@@ -104,14 +105,15 @@ static int read_prompt(const struct lane *lane, PyObject *item, struct many *man
 {
 	uint32_t i = many->n_read;
 	PyObject *model, *tokens;
-	unsigned long long salt = 0;
+	uint64_t salt = 0;
 
 	if (!PyTuple_Check(item)) {
 		PyErr_SetString(PyExc_TypeError, "a prompt is (model, tokens) or (model, tokens, "
 						 "salt)");
 		return -1;
 	}
-	if (!PyArg_ParseTuple(item, "O!O|K:open_many", types.model, &model, &tokens, &salt) ||
+	if (!PyArg_ParseTuple(item, "O!O|O&:open_many", types.model, &model, &tokens,
+			      NUMBER_64(&salt)) ||
 	    !check_model(lane, (struct model *)model) ||
 	    ids_read(tokens, "token", &many->ids[i]) < 0)
 		return -1;

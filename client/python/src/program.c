@@ -8,6 +8,7 @@
 #include "dtype.h"
 #include "fault.h"
 #include "model.h"
+#include "number.h"
 #include "weights.h"
 
 #include <errno.h>
@@ -132,10 +133,10 @@ static PyObject *program_new(PyObject *unused, PyObject *args, PyObject *kwargs)
 	struct order order = {0};
 
 	(void)unused;
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O|$IzI:program", names,
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O|$O&zO&:program", names,
 					 types.connection, &connection, types.weights, &weights,
-					 &config, &order.options.max_positions, &dtype,
-					 &order.page_tokens))
+					 &config, NUMBER_32(&order.options.max_positions), &dtype,
+					 NUMBER_32(&order.page_tokens)))
 		return NULL;
 	if ((PyObject *)((struct weights *)weights)->connection != connection)
 		return fault_raise(-EINVAL, "the weights are another connection's: open them here");

@@ -8,6 +8,7 @@
 #include "decode.h"
 #include "fault.h"
 #include "ids.h"
+#include "number.h"
 #include "opening.h"
 #include "records.h"
 #include "sequence.h"
@@ -100,19 +101,17 @@ static PyObject *seq_accept(struct sequence *self, PyObject *list)
 
 static PyObject *seq_trim(struct sequence *self, PyObject *n_tokens)
 {
-	unsigned long n = PyLong_AsUnsignedLong(n_tokens);
 	struct coppice_seq *entered;
 	uint64_t ticket = 0;
+	uint32_t n;
 	int r;
 
-	if (PyErr_Occurred())
+	if (!number_read_32(n_tokens, &n))
 		return NULL;
-	if (n > UINT32_MAX)
-		return fault_format(-EINVAL, "no sequence has %lu tokens to keep", n);
 	entered = sequence_enter(self);
 	if (!entered)
 		return NULL;
-	r = coppice_seq_trim(entered, (uint32_t)n, &ticket);
+	r = coppice_seq_trim(entered, n, &ticket);
 	return lane_leave_ticket(self->lane, r, ticket);
 }
 
@@ -125,9 +124,10 @@ static PyObject *seq_sparse(struct sequence *self, PyObject *args, PyObject *kwa
 	uint64_t ticket = 0;
 	int r;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$dIIII:sparse", names, &sparse.tau,
-					 &sparse.stride, &sparse.block_tokens, &sparse.sink_blocks,
-					 &sparse.recent_blocks))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$dO&O&O&O&:sparse", names, &sparse.tau,
+					 NUMBER_32(&sparse.stride), NUMBER_32(&sparse.block_tokens),
+					 NUMBER_32(&sparse.sink_blocks),
+					 NUMBER_32(&sparse.recent_blocks)))
 		return NULL;
 	entered = sequence_enter(self);
 	if (!entered)

@@ -7,6 +7,7 @@
 #include "step.h"
 
 #include "fault.h"
+#include "number.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -69,8 +70,7 @@ static PyObject *parts_of(PyObject *parts)
 
 int step_order_read(PyObject *layer, PyObject *parts, PyObject *stream, struct step_order *ret)
 {
-	ret->layer = (uint32_t)PyLong_AsUnsignedLong(layer);
-	if (PyErr_Occurred())
+	if (!number_read_32(layer, &ret->layer))
 		return -1;
 	ret->on_stream = stream != NULL;
 	if (ret->on_stream && cuda_stream_read(stream, &ret->stream) < 0)

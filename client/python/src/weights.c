@@ -8,6 +8,7 @@
 #include "arena.h"
 #include "blocking.h"
 #include "fault.h"
+#include "number.h"
 #include "records.h"
 
 #include <errno.h>
@@ -255,10 +256,10 @@ static PyObject *weights_tensor(struct weights *self, PyObject *args)
 	struct coppice_tensor tensor;
 	PyObject *record = NULL;
 	uint64_t offset = 0;
-	unsigned number;
+	uint32_t number;
 	int r;
 
-	if (!PyArg_ParseTuple(args, "I:tensor", &number))
+	if (!PyArg_ParseTuple(args, "O&:tensor", NUMBER_32(&number)))
 		return NULL;
 	weights = weights_enter(self);
 	if (!weights)

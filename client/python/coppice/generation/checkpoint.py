@@ -42,11 +42,18 @@ def _token_text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise FileNotFoundError(f"{path}: {error}") from error
+
+
 class Checkpoint:
     """Read when it is made, but for the weights."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).expanduser()
+        self.path = _expanded(Path(path))
         if not self.path.is_dir():
             raise FileNotFoundError(f"{self.path} is no folder; give a checkpoint's, unpacked")
         self.config_path = self.path / "config.json"

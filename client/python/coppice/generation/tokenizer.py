@@ -150,6 +150,11 @@ def _raw(name: str) -> bytes | None:
     return bytes(_BYTES[letter] for letter in name) if known else None
 
 
+def is_unicode(text: str) -> bool:
+    """Such as JSON can write that is none: half of a pair of surrogates."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 class HubTokenizer:
     """tokenizer.json, by the library `tokenizers`."""
 
@@ -166,7 +171,11 @@ class HubTokenizer:
         self._template = _template(checkpoint)
 
     def encode(self, text: str, special: bool = True) -> list[int]:
-        ids: list[int] = self._rust.encode(text, add_special_tokens=special).ids
+        """In a batch of one, which lets other threads of Python run meanwhile; encode does not."""
+        if not is_unicode(text):
+            raise ValueError("the text is no Unicode: a part of it is half a character (U+D800 on)")
+        [encoding] = self._rust.encode_batch_fast([text], add_special_tokens=special)
+        ids: list[int] = encoding.ids
         return ids
 
     def decoder(self) -> Decoder:

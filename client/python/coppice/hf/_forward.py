@@ -210,7 +210,10 @@ def attention(
     """What transformers calls for attn_implementation="coppice"."""
     forward: Forward | None = getattr(key, "coppice_forward", None)
     if forward is None:
-        raise invalid("coppice's attention needs past_key_values=coppice.hf.attach(...).cache(...)")
+        raise invalid(
+            "coppice's attention needs past_key_values=coppice.hf.attach(...).cache(...), and keys "
+            "as that gives them: a model that changes them behind its cache cannot be had"
+        )
     check_qkv(forward, query, key, value)
     check_options(forward.workspace.shape, options)
     forward.check_window(options.get("sliding_window"))

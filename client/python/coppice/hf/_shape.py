@@ -57,6 +57,14 @@ def scale_of(modules: list[Any]) -> float:
     return scales.pop()
 
 
+def check_causal(model: Any, modules: list[Any]) -> None:
+    if all(getattr(module, "is_causal", True) for module in modules):
+        return
+    is_decoder = getattr(model.config, "is_decoder", True)
+    remedy = "" if is_decoder else ": is_decoder of its config is False"
+    raise unsupported(f"attention of {type(model).__name__} is not causal{remedy}")
+
+
 def shape_of(model: Any) -> Shape:
     """Raises Unsupported; the sentence names the key of the config."""
     check_config(model.config)
@@ -67,6 +75,7 @@ def shape_of(model: Any) -> Shape:
     if model.dtype not in DTYPES:
         raise unsupported(f"the model is of {model.dtype}: float32, float16 or bfloat16 can be had")
     modules = attention_modules(model, config.num_hidden_layers)
+    check_causal(model, modules)
     n_q_heads = config.num_attention_heads
     return Shape(
         n_layers=config.num_hidden_layers,

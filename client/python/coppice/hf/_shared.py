@@ -62,7 +62,7 @@ class SharedKV:
         return self._attached is None
 
     def close(self) -> None:
-        """Closes its caches, and gives the model the attention and norms back that it had before."""
+        """Closes its caches; the model has the attention and the norms again that it had before."""
         model, self._attached = self._attached, None
         if model is None:
             return

@@ -137,6 +137,24 @@ def dropped_in_a_signals_handler(scene: Scene) -> None:
     assert scene.is_full() and submitted
 
 
+def cuts_no_numbers(scene: Scene) -> None:
+    """A layer of 32 bits, a stream of 64: others would be the first layer, and no stream."""
+    capture = coppice.Capture(scene.lane, scene.stream)
+    uses: list[tuple[int, Callable[[int], object]]] = [
+        (2**32, lambda number: capture.step(number, scene.part, scene.stream)),
+        (2**64, lambda number: capture.step(0, scene.part, number)),
+        (2**64, capture.wait),
+        (2**64, lambda number: coppice.Capture(scene.lane, number)),
+    ]
+    for n, use in uses:
+        for number in (n, -n, -1):
+            try:
+                use(number)
+                raise AssertionError(f"{number} was taken")
+            except coppice.Invalid as error:
+                assert str(error) == f"{number} is given where 0 to {n - 1} are taken"
+
+
 def outlives_its_lane(scene: Scene) -> None:
     """And its connection: then it is closed."""
     (first, graph), (second, _) = scene.capture(), scene.capture()
@@ -156,6 +174,7 @@ CASES: list[Callable[[Scene], None]] = [
     dropped,
     dropped_while_a_thread_waits,
     dropped_in_a_signals_handler,
+    cuts_no_numbers,
     outlives_its_lane,
 ]
 

@@ -54,9 +54,14 @@ def mamba() -> Any:
     return hf.MambaForCausalLM(hf.MambaConfig(**sizes))
 
 
+def bert() -> Any:
+    return hf.BertLMHeadModel(hf.BertConfig(**tiny.SIZES)).eval()
+
+
 @pytest.mark.parametrize(
     ("make", "key"),
     [
+        (bert, "is_decoder"),
         (gemma2, "attn_logit_softcapping"),
         (bart, "is_encoder_decoder"),
         (bidirectional, "use_bidirectional_attention"),
