@@ -14,9 +14,9 @@ import coppice
 
 from .._errors import sentence
 from .._needs import need
-from ..generation.checkpoint import Checkpoint
 from .config import Config
 from .listener import Listener
+from .ready import checked
 
 _NEEDS = ("httptools", "jinja2", "numpy", "prometheus_client", "starlette", "tokenizers", "uvicorn")
 _DRAIN_S = 10  # for answers that are under way when the server is to end
@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     config = _config(args)
     try:
         need("'coppice[serve]'", *_NEEDS)
-        coppice.weight_files(Checkpoint(config.checkpoint).path)
+        coppice.weight_files(checked(config.checkpoint).path)
         config.api_keys()
         bound = _bound(args.host, args.port)
     except (ImportError, OSError, ValueError) as error:

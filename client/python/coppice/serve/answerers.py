@@ -97,11 +97,12 @@ class Streamed(Answer):
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         pieces = await self.job.some()
-        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        start = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
+        await self.job.sent(send(start))
         try:
             while pieces:
                 text = "".join(map(self.reply.chunk, pieces))
-                await _body(send, text, more=True)
+                await self.job.sent(_body(send, text, more=True))
                 pieces = await self.job.some()
             usage = self.reply.usage_chunk(self.job.usage) if self.include_usage else ""
             await _body(send, usage + DONE, more=False)

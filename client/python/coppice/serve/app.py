@@ -20,7 +20,7 @@ from ..generation.request import Limits
 from ..generation.stream import Stream
 from ..generation.tokenizer import Tokenizer, tokenizer_of
 from . import ask as asks
-from . import metrics
+from . import metrics, unicode
 from .answerers import Streamed, Whole, error_response
 from .ask import Ask, Fields
 from .config import Config
@@ -42,7 +42,7 @@ class Server:
         self.tokenizer: Tokenizer = tokenizer_of(self.checkpoint)
         self.name = config.name or self.checkpoint.name
         self._defaults = self.checkpoint.defaults()
-        self._keys = [key.encode() for key in config.api_keys()]
+        self._keys = list(config.api_keys())
         self._started = int(time.time())
         self.worker: Worker
 
@@ -76,13 +76,14 @@ class Server:
         return guard
 
     def _check_key(self, request: Request) -> int:
-        """Which one it is."""
+        """Which one it is. Headers come as bytes, and are told as latin-1."""
         if not self._keys:
             return 0
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        given = key.strip().encode()
+        header = request.headers.get("authorization", "").encode("latin-1")
+        scheme, _, key = header.partition(b" ")
+        given = key.strip()
         known = [hmac.compare_digest(given, one) for one in self._keys]
-        if scheme.lower() != "bearer" or not any(known):
+        if scheme.lower() != b"bearer" or not any(known):
             raise ApiError(
                 401,
                 "the API key is missing or wrong: send it as 'Authorization: Bearer KEY'",
@@ -118,7 +119,10 @@ class Server:
     async def chat(self, request: Request) -> Response:
         ask = asks.chat(await self._body(request), self._defaults)
         self._check_room(ask)
-        prompt = await asyncio.to_thread(self.tokenizer.chat, ask.messages, ask.tools)
+        try:
+            prompt = await asyncio.to_thread(self.tokenizer.chat, ask.messages, ask.tools)
+        except RecursionError as error:  # the template's: a thread's stack is not this one's
+            raise unicode.too_deep("messages and tools") from error
         return self._answer(request, ask, [prompt], ChatReply)
 
     def _check_room(self, ask: Ask) -> None:
@@ -155,6 +159,7 @@ class Server:
         self, request: Request, ask: Ask, prompts: list[list[int]]
     ) -> list[list[Stream]]:
         limits: Limits = self.worker.model()
+        asks.check_stop_ids(ask.sampling, limits.n_vocab)
         streams = [limits.streams(prompt, ask.sampling) for prompt in prompts]
         self._pin(request, streams[0][0])
         return streams
@@ -200,7 +205,7 @@ class Server:
 
     async def health(self, request: Request) -> Response:
         ready = self.worker.ready
-        body = json.dumps({"status": "ok" if ready else self.worker.why})
+        body = json.dumps({"status": "ok" if ready else self.worker.state})
         headers = {} if ready else {"Retry-After": str(RETRY_AFTER_S)}
         return Response(body, 200 if ready else 503, headers, "application/json")
 

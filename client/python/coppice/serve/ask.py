@@ -9,6 +9,7 @@ from typing import Any, Mapping
 from .._coppice import extremes
 from ..generation.request import sampling_of
 from ..generation.sampling import Sampling
+from . import unicode
 from .errors import ApiError
 
 # What would change the result and is not computed, and what it may be given as all the same.
@@ -50,6 +51,7 @@ def parse(body: bytes) -> Fields:
         raise ApiError(400, f"the body is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise ApiError(400, "the body has to be a JSON object")
+    unicode.check_body(body, found)
     return Fields(found)
 
 
@@ -98,7 +100,7 @@ class Ask:
 
 def _stops(fields: Fields) -> tuple[str, ...]:
     given = fields._body.get("stop")
-    stops = [given] if isinstance(given, str) else given or []
+    stops = [given] if isinstance(given, str) else [] if given is None else given
     if not isinstance(stops, list) or not all(isinstance(s, str) and s for s in stops):
         raise _bad("stop", "has to be a text or a list of texts, none of them empty")
     if len(stops) > 16:
@@ -110,7 +112,16 @@ def _stop_ids(fields: Fields) -> tuple[int, ...]:
     given = fields.get("stop_token_ids", list, [])
     if not all(type(i) is int for i in given):
         raise _bad("stop_token_ids", "has to be a list of tokens")
+    if min(given, default=0) < 0:
+        raise _bad("stop_token_ids", f"has {min(given)}, which is no token: they are 0 or more")
     return tuple(given)
+
+
+def check_stop_ids(sampling: Sampling, n_vocab: int) -> None:
+    """Once the model is known."""
+    most = max(sampling.stop_ids, default=0)
+    if most >= n_vocab:
+        raise _bad("stop_token_ids", f"has {most}, which is not of the model's {n_vocab} tokens")
 
 
 def _top_k(fields: Fields) -> int | None:
@@ -119,7 +130,10 @@ def _top_k(fields: Fields) -> int | None:
     return 0 if top_k == -1 else top_k
 
 
-def _sampling(fields: Fields, defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Sampling:
+def _sampling(
+    fields: Fields, defaults: Mapping[str, Any], own: Mapping[str, Any], names: Mapping[str, str]
+) -> Sampling:
+    """names: of fields that Sampling calls otherwise."""
     options = {
         "temperature": fields.get("temperature", float),
         "top_p": fields.get("top_p", float),
@@ -134,7 +148,8 @@ def _sampling(fields: Fields, defaults: Mapping[str, Any], own: Mapping[str, Any
     try:
         return sampling_of(defaults, options)
     except ValueError as error:
-        raise ApiError(400, str(error), param=str(error).split(" ", 1)[0]) from error
+        name, _, rule = str(error).partition(" ")
+        raise _bad(names.get(name, name), rule) from error
 
 
 def _ask(fields: Fields, sampling: Sampling) -> Ask:
@@ -163,7 +178,7 @@ def _prompts(given: Any) -> list[str | list[int]]:
 
 def completion(fields: Fields, defaults: Mapping[str, Any]) -> Ask:
     own = {"max_tokens": fields.get("max_tokens", int, 16), "logprobs": fields.get("logprobs", int)}
-    ask = _ask(fields, _sampling(fields, defaults, own))
+    ask = _ask(fields, _sampling(fields, defaults, own, {}))
     ask.prompts = _prompts(fields.raw("prompt"))
     return ask
 
@@ -171,19 +186,29 @@ def completion(fields: Fields, defaults: Mapping[str, Any]) -> Ask:
 def _messages(given: Any) -> list[dict[str, Any]]:
     if not isinstance(given, list) or not given:
         raise _bad("messages", "has to be a list of at least one message")
-    for message in given:
+    for index, message in enumerate(given):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise _bad("messages", "has to hold objects, each with a role")
+        unicode.check_arguments(index, message)
     return given
 
 
-def chat(fields: Fields, defaults: Mapping[str, Any]) -> Ask:
-    max_tokens = fields.get("max_completion_tokens", int, fields.get("max_tokens", int))
-    logprobs = None
+def _chat_logprobs(fields: Fields) -> int | None:
+    top: int = fields.get("top_logprobs", int, 0)
     if fields.get("logprobs", bool, False):
-        logprobs = fields.get("top_logprobs", int, 0)
-    own = {"max_tokens": max_tokens, "logprobs": logprobs}
-    ask = _ask(fields, _sampling(fields, defaults, own))
+        return top
+    if top:
+        raise _bad("top_logprobs", "is for answers with logprobs: give logprobs as true, too")
+    return None
+
+
+def chat(fields: Fields, defaults: Mapping[str, Any]) -> Ask:
+    names = {"logprobs": "top_logprobs"}
+    max_tokens = fields.get("max_tokens", int)
+    if (newer := fields.get("max_completion_tokens", int)) is not None:
+        max_tokens, names["max_tokens"] = newer, "max_completion_tokens"
+    own = {"max_tokens": max_tokens, "logprobs": _chat_logprobs(fields)}
+    ask = _ask(fields, _sampling(fields, defaults, own, names))
     ask.messages = _messages(fields.raw("messages"))
     ask.tools = fields.get("tools", list)
     return ask

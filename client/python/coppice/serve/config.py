@@ -10,6 +10,10 @@ from pathlib import Path
 _VARIABLE = "COPPICE_SERVE"
 
 
+def _keys(text: bytes) -> frozenset[bytes]:
+    return frozenset(line.strip() for line in text.splitlines() if line.strip())
+
+
 @dataclass(frozen=True)
 class Config:
     checkpoint: str
@@ -22,12 +26,16 @@ class Config:
     max_pin_s: float = 3600.0
     api_key_file: str | None = None
 
-    def api_keys(self) -> frozenset[str]:
+    def api_keys(self) -> frozenset[bytes]:
         """Of $COPPICE_API_KEY and of the file, one a line; none: everybody may ask."""
-        text = os.environ.get("COPPICE_API_KEY", "")
-        if self.api_key_file is not None:
-            text += "\n" + Path(self.api_key_file).read_text(encoding="utf-8")
-        return frozenset(line.strip() for line in text.splitlines() if line.strip())
+        keys = _keys(os.fsencode(os.environ.get("COPPICE_API_KEY", "")))
+        if self.api_key_file is None:
+            return keys
+        of_file = _keys(Path(self.api_key_file).read_bytes())
+        if not of_file:
+            what_to_do = "write one a line, or leave --api-key-file out"
+            raise ValueError(f"{self.api_key_file} has no API key: {what_to_do}")
+        return keys | of_file
 
     def publish(self) -> None:
         os.environ[_VARIABLE] = json.dumps(asdict(self))

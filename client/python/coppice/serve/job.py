@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from typing import Awaitable
 
 from ..generation.answer import Continuation, Piece, Writer
 from ..generation.sampling import Sampling
 from ..generation.stream import Event, Stream
 from ..generation.tokenizer import Tokenizer
 from .worker import Worker
+
+MOST_BEHIND = 65536  # tokens and logprobs that a client may leave unread, beside full sockets
 
 
 @dataclass
@@ -21,7 +24,11 @@ class Usage:
 
 
 class HungUp(Exception):
-    """The client is gone."""
+    """The client is gone, or does not read."""
+
+
+def _weight(event: Event) -> int:
+    return 1 + (len(event.logprob.top) if event.logprob else 0)
 
 
 class Job:
@@ -35,6 +42,8 @@ class Job:
         self._each = each
         self._writers: dict[Stream, Writer] = {}
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._behind = 0  # what the events weigh that wait for the client
+        self._sending: asyncio.Task[None] | None = None  # while it waits for the client
         self._open: set[Stream] = set()
         self._begun = time.monotonic()
         self._prompts: list[Stream] = []  # the first stream of each
@@ -51,6 +60,10 @@ class Job:
             self._open.add(stream)
 
     def put(self, event: Event) -> None:
+        if self._behind > MOST_BEHIND and self._sending is not None:
+            self._sending.cancel()
+            return
+        self._behind += _weight(event)
         self._events.put_nowait(event)
 
     def hang_up(self) -> None:
@@ -62,6 +75,18 @@ class Job:
     def __exit__(self, *_: object) -> None:
         for stream in self._open:
             self._worker.cancel(stream)
+
+    async def sent(self, sending: Awaitable[None]) -> None:
+        """What is sent. Raises where the client does not read it and leaves too much behind."""
+        self._sending = asyncio.current_task()
+        try:
+            await sending
+        except asyncio.CancelledError:
+            if self._behind > MOST_BEHIND:
+                raise HungUp from None
+            raise
+        finally:
+            self._sending = None
 
     async def some(self) -> list[Piece]:
         """The next pieces, all that are there; none: all streams have ended."""
@@ -75,6 +100,7 @@ class Job:
     def _take(self, event: Event | None, pieces: list[Piece]) -> None:
         if event is None:
             raise HungUp
+        self._behind -= _weight(event)
         if self.first_s is None:
             self.first_s = time.monotonic() - self._begun
         if event.stream not in self._open:

@@ -34,6 +34,7 @@ _NOTE_S = 1.0
 
 _GONE = (coppice.DaemonGone, coppice.NoDaemon, coppice.TimedOut)
 _OF_THE_CHECKPOINT = (coppice.Unsupported, coppice.Invalid, coppice.NotFound)
+_DRAINING = "the daemon drains: it takes no new sequences"
 _LATER = "come back later"
 _MEND = "whoever runs the server has to mend that"
 
@@ -57,6 +58,7 @@ class Worker:
         self._connection: coppice.Connection | None = None
         self.limits: Limits | None = None  # of the model, once it has been loaded
         self.why = "starting"  # there is no engine
+        self._draining = False  # the daemon, which has an engine go on with what it has
         self._what_to_do = _LATER
         self._said = ""  # of that, in the log
         self._refused_s = 0.0  # how long it was waited after the last refusal
@@ -76,7 +78,12 @@ class Worker:
 
     @property
     def ready(self) -> bool:
-        return self._engine is not None
+        return self._engine is not None and not self._draining
+
+    @property
+    def state(self) -> str:
+        """Why it is not ready."""
+        return _DRAINING if self._engine is not None and self._draining else self.why
 
     def model(self) -> Limits:
         """Raises why nothing can be computed now."""
@@ -106,7 +113,10 @@ class Worker:
     def note(self) -> None:
         """Into /metrics, what the daemon counts of this worker; blocks."""
         with self._noting:
-            metrics.note(self._stats())
+            stats = self._stats()
+            metrics.note(stats)
+            self._draining = stats is not None and stats.draining
+            metrics.READY.set(int(self.ready))
 
     def _stats(self) -> coppice.Stats | None:
         connection = self._connection

@@ -46,6 +46,10 @@ FIELDS = [
     ({"n": 17}, 400, None, "n may be 16"),
     ({"n": 16, "prompt": [PROMPT] * 20}, 400, None, "prompts times n"),
     ({"stop": ["a", 1]}, 400, None, "stop"),
+    ({"stop": False}, 400, None, "stop has to be a text or a list"),
+    ({"stop": {}}, 400, None, "stop has to be a text or a list"),
+    ({"stop_token_ids": [256]}, 400, None, "stop_token_ids has 256, which is not of the model's"),
+    ({"stop_token_ids": [3, -1]}, 400, None, "stop_token_ids has -1, which is no token"),
     ({"logprobs": 65}, 400, None, "logprobs"),
     ({"frequency_penalty": 0.5}, 400, None, "frequency_penalty is not supported"),
     ({"logit_bias": {"5": 1}}, 400, None, "logit_bias is not supported"),
@@ -96,6 +100,24 @@ def test_messages(server, messages):
     body = {"model": "small", "messages": messages}
     status, answer, _ = post(server, body, "/v1/chat/completions")
     assert status == 400 and "message" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "param, change",
+    [
+        ("max_completion_tokens", {"max_completion_tokens": 0, "max_tokens": 4}),
+        ("max_tokens", {"max_tokens": 0}),
+        ("top_logprobs", {"top_logprobs": 5}),
+        ("top_logprobs", {"top_logprobs": "x"}),
+        ("top_logprobs", {"top_logprobs": -1, "logprobs": False}),
+        ("top_logprobs", {"top_logprobs": 65, "logprobs": True}),
+    ],
+)
+def test_fields_of_a_chat(server, param, change):
+    body = {"model": "small", "messages": [{"role": "user", "content": "a"}], **change}
+    status, answer, _ = post(server, body, "/v1/chat/completions")
+    error = answer["error"]
+    assert (status, error["param"]) == (400, param) and error["message"].startswith(f"{param} ")
 
 
 def test_a_path_that_is_not_there(server):
@@ -155,7 +177,7 @@ def hang_up(server):
 @pytest.fixture(scope="module")
 def guarded(daemon, folder, tmp_path_factory):
     keys = tmp_path_factory.mktemp("keys") / "keys"
-    keys.write_text("one\ntwo\n")
+    keys.write_text("one\ntwo\n\u00e9\u00e0\n", encoding="utf-8")
     options = [f"--api-key-file={keys}", "--max-streams=2"]
     with serving(folder, daemon.socket, *options, key="three") as one:
         yield one
@@ -164,6 +186,12 @@ def guarded(daemon, folder, tmp_path_factory):
 @pytest.mark.parametrize("key", ["one", "two", "three"])
 def test_a_key(guarded, key):
     assert post(guarded, GOOD, Authorization=f"Bearer {key}")[0] == 200
+
+
+def test_a_key_that_is_not_ascii(guarded):
+    """It is what the file's bytes are."""
+    for key, status in ((b"\xc3\xa9\xc3\xa0", 200), (b"\xe9\xe0", 401), (b"\xc3\xa9\xc3", 401)):
+        assert post(guarded, GOOD, Authorization=b"Bearer " + key)[0] == status
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer four", "Basic one", "one"])
@@ -242,6 +270,13 @@ def test_keys_that_are_not_there(folder):
         1,
         "coppice.serve: /nowhere: No such file or directory\n",
     )
+
+
+@pytest.mark.parametrize("text", ["", " \n\n"])
+def test_a_file_of_keys_that_has_none(folder, tmp_path, text):
+    (tmp_path / "keys").write_text(text)
+    status, words = refused(folder, f"--api-key-file={tmp_path}/keys")
+    assert status == 1 and f"{tmp_path}/keys has no API key: write one a line" in words
 
 
 @pytest.mark.parametrize("options", [(), ("--workers=2",)])

@@ -7,10 +7,19 @@ import sys
 import pytest
 
 import checkpoint
+from serving import Daemon
 from coppice.generation import progress
 from coppice.llm import LLM
 
 LONG = "In the beginning " * 480
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    """Its own: what a long prompt takes of a pool is counted in another test."""
+    one = Daemon(tmp_path_factory.mktemp("daemon"))
+    yield one
+    one.end()
 
 
 def command(daemon, *words, **more):

@@ -8,12 +8,13 @@ import logging
 import os
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 import checkpoint
 import coppice
-from serving import Daemon, Server, serving, wait_for
+from serving import DAEMON, Daemon, Server, serving, wait_for
 from coppice.generation.checkpoint import Checkpoint
 from coppice.serve import metrics, worker
 from coppice.serve.config import Config
@@ -61,6 +62,24 @@ def test_an_idle_server_notices_that_the_daemon_is_gone(own_daemon, folder):
         assert post(server, GOOD)[0] == 200
         kill(own_daemon)
         wait_for(lambda: not server.is_ready(), limit=5)
+
+
+def drain(daemon, *options):
+    tool = Path(DAEMON).parents[1] / "client" / "ctl" / "coppicectl"
+    if not tool.exists():
+        pytest.skip(f"{tool} is not built")
+    subprocess.run([tool, "--socket", daemon.socket, "drain", *options], check=True)
+
+
+def test_a_server_whose_daemon_drains_is_not_ready(own_daemon, folder):
+    with serving(folder, own_daemon.socket) as server:
+        drain(own_daemon)
+        wait_for(lambda: server.get("/health")[0] == 503, limit=5)
+        assert "the daemon drains" in server.get("/health")[1]
+        assert server.counter("coppice_ready") == 0 and post(server, GOOD)[0] == 503
+        drain(own_daemon, "--off")
+        wait_for(server.is_ready, limit=5)
+        assert server.counter("coppice_ready") == 1 and post(server, GOOD)[0] == 200
 
 
 def test_a_server_that_is_started_first(tmp_path, folder):
