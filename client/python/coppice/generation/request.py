@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Mapping
 
-from .._coppice import extremes
+from .._coppice import Connection, Model, extremes
 from .batch import LANE_STREAMS
 from .sampling import Sampling
 from .stream import Stream
@@ -16,10 +16,12 @@ class TooLong(ValueError):
 
 
 class Limits:
-    """What a model takes."""
+    """What a model takes, and the daemon's pool."""
 
-    def __init__(self, n_vocab: int, max_positions: int, eos: frozenset[int]) -> None:
-        self.n_vocab, self.max_positions, self.eos = n_vocab, max_positions, eos
+    def __init__(self, model: Model, connection: Connection, eos: frozenset[int]) -> None:
+        self.n_vocab, self.max_positions, self.eos = model.n_vocab, model.max_positions, eos
+        pages = connection.stats().pool_bytes // model.page_bytes
+        self.pool_tokens = pages * model.page_tokens
 
     def room(self, prompt: list[int], sampling: Sampling) -> int:
         """Tokens that may come behind a prompt."""
@@ -29,6 +31,11 @@ class Limits:
         if least < 0 or most >= self.n_vocab:
             bad = least if least < 0 else most
             raise ValueError(f"token {bad} is not of the model's {self.n_vocab}")
+        if len(prompt) > self.pool_tokens:
+            raise TooLong(
+                f"the prompt has {len(prompt)} tokens, and the daemon's pool has room for "
+                f"{self.pool_tokens}: shorten the prompt, or give the daemon a larger pool"
+            )
         room = self.max_positions - len(prompt)
         wanted = sampling.max_tokens if sampling.max_tokens is not None else max(room, 1)
         if wanted > room:

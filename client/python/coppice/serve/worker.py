@@ -199,9 +199,9 @@ class Worker:
     def _run_begin(
         self, connection: coppice.Connection, engine: Engine, model: coppice.Model
     ) -> None:
-        eos = self._checkpoint.eos_ids()
+        limits = Limits(model, connection, self._checkpoint.eos_ids())
         with self._lock:
-            self.limits = Limits(model.n_vocab, model.max_positions, eos)
+            self.limits = limits
             self._engine, self._connection = engine, connection
         metrics.READY.set(1)
         self.why = "ready"

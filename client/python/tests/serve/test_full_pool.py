@@ -36,3 +36,14 @@ def test_a_full_pool(tmp_path, folder):
         wait_for(lambda: server.counter("coppice_sequences") == 0)
         assert [text(post(server, body(number))[1]) for number in range(N_CLIENTS)] == alone
     daemon.end()
+
+
+def test_a_prompt_that_no_pool_of_the_daemons_has_room_for(tmp_path, folder):
+    """Whoever came back later would be told the same."""
+    daemon = Daemon(tmp_path, "--pool=4M", "--extent=2M")
+    with serving(folder, daemon.socket) as server:
+        status, answer, _ = post(server, {**body(0), "prompt": "a" * 7000})
+        assert status == 400 and answer["error"]["code"] == "context_length_exceeded"
+        assert "larger pool" in answer["error"]["message"]
+        assert post(server, body(0))[0] == 200
+    daemon.end()
