@@ -74,7 +74,7 @@ class LLM:
             self._connection.close()
             raise
         eos = self._checkpoint.eos_ids()
-        self._limits = Limits(self.model, self._connection, eos)
+        self._limits = Limits(self.model, eos)
 
     def _load(self, max_positions: int) -> coppice.Model:
         bar = Bar(f"loading {self._checkpoint.name}", self._progress)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Mapping
 
-from .._coppice import Connection, Model, extremes
+from .._coppice import Model, extremes
 from .batch import LANE_STREAMS
 from .sampling import Sampling
 from .stream import Stream
@@ -18,9 +18,9 @@ class TooLong(ValueError):
 class Limits:
     """What a model takes, and the daemon's pool."""
 
-    def __init__(self, model: Model, connection: Connection, eos: frozenset[int]) -> None:
+    def __init__(self, model: Model, eos: frozenset[int]) -> None:
         self.n_vocab, self.max_positions, self.eos = model.n_vocab, model.max_positions, eos
-        pages = connection.stats().pool_bytes // model.page_bytes
+        pages = model.connection.stats().pool_bytes // model.page_bytes
         self.pool_tokens = pages * model.page_tokens
 
     def room(self, prompt: list[int], sampling: Sampling) -> int:

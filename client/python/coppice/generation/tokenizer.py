@@ -150,9 +150,12 @@ def _raw(name: str) -> bytes | None:
     return bytes(_BYTES[letter] for letter in name) if known else None
 
 
-def is_unicode(text: str) -> bool:
-    """Such as JSON can write that is none: half of a pair of surrogates."""
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+_LONE = re.compile("[\ud800-\udfff]")
+
+
+def lone_surrogate(text: str) -> re.Match[str] | None:
+    """Half of a pair of surrogates, which JSON can write, and UTF-8 cannot."""
+    return None if text.isascii() else _LONE.search(text)
 
 
 class HubTokenizer:
@@ -172,7 +175,7 @@ class HubTokenizer:
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         """In a batch of one, which lets other threads of Python run meanwhile; encode does not."""
-        if not is_unicode(text):
+        if lone_surrogate(text):
             raise ValueError("the text is no Unicode: a part of it is half a character (U+D800 on)")
         [encoding] = self._rust.encode_batch_fast([text], add_special_tokens=special)
         ids: list[int] = encoding.ids

@@ -7,11 +7,11 @@ import re
 from typing import Any, Iterator, Mapping
 
 from .._coppice import extremes
+from ..generation.tokenizer import lone_surrogate
 from .errors import ApiError
 
 # What a body has wherever a lone surrogate may be in it: an escape, UTF-8 of one, or UTF-16.
 _MAY_HAVE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\0")
-_LONE = re.compile("[\ud800-\udfff]")
 
 
 def _inside(where: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -40,7 +40,7 @@ def check(where: str, value: Any, param: str | None = None) -> None:
 
 
 def _check_text(where: str, text: str, param: str | None) -> None:
-    found = None if text.isascii() else _LONE.search(text)
+    found = lone_surrogate(text)
     if found is None:
         return
     told = f"a lone surrogate, \\u{ord(found[0]):04x}, at character {found.start()}"

@@ -199,7 +199,7 @@ class Worker:
     def _run_begin(
         self, connection: coppice.Connection, engine: Engine, model: coppice.Model
     ) -> None:
-        limits = Limits(model, connection, self._checkpoint.eos_ids())
+        limits = Limits(model, self._checkpoint.eos_ids())
         with self._lock:
             self.limits = limits
             self._engine, self._connection = engine, connection
