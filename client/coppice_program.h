@@ -81,7 +81,8 @@ struct coppice_tensor {
 	uint32_t reserved;
 };
 
-/* Once they have been waited for; in order of names, by number from 0. Neither blocks. */
+/* Once they have been waited for, and none before; in order of names, by number from 0. Neither
+ * blocks. */
 uint32_t coppice_weights_count(const struct coppice_weights *weights);
 /* -EINVAL: there is none of that number. */
 COPPICE_MUST_CHECK int coppice_weights_tensor(const struct coppice_weights *weights,

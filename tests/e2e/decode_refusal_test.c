@@ -7,10 +7,12 @@
 #include "client/model/coppice_hf.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -63,11 +65,16 @@ static void trial_close(struct trial *t)
 	decode_client_close(&t->client);
 }
 
+static void says(struct coppice *c, const char *words)
+{
+	if (!strstr(coppice_explain(c), words))
+		fail_msg("\"%s\" does not say \"%s\"", coppice_explain(c), words);
+}
+
 static void expect_words(struct coppice *c, int r, const char *words)
 {
 	assert_int_equal(r, -EINVAL);
-	if (!strstr(coppice_explain(c), words))
-		fail_msg("\"%s\" does not say \"%s\"", coppice_explain(c), words);
+	says(c, words);
 }
 
 static void is_refused(struct trial *t, const char *words)
@@ -213,6 +220,32 @@ static void progress_without_a_size_is_told(void **state)
 	decode_client_close(&client);
 }
 
+static void tensors_are_known_once_weights_have_been_waited_for(void **state)
+{
+	static const char name[] = "model.norm.weight";
+	struct decode_client client;
+	struct coppice_weights *weights;
+	struct coppice_tensor tensor;
+	uint32_t number;
+	int fd = open(MODEL_DIR "/model.safetensors", O_RDONLY | O_CLOEXEC);
+
+	(void)state;
+	assert_true(fd >= 0);
+	decode_client_open(&client, &service);
+	assert_int_equal(coppice_weights_open(client.c, &fd, 1, &weights), 0);
+	close(fd);
+	assert_int_equal(coppice_weights_find(weights, name, &number), -ENOENT);
+	says(client.c, "coppice_weights_find: nobody has waited for the weights");
+	assert_int_equal(coppice_weights_tensor(weights, 0, &tensor), -EINVAL);
+	says(client.c, "coppice_weights_tensor: nobody has waited");
+	assert_int_equal(coppice_weights_wait(weights, COPPICE_FOREVER, NULL), 0);
+	assert_int_equal(coppice_weights_find(weights, name, &number), 0);
+	assert_int_equal(coppice_weights_find(weights, "no", &number), -ENOENT);
+	says(client.c, "the weights have no tensor no");
+	coppice_weights_close(weights);
+	decode_client_close(&client);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -222,6 +255,7 @@ int main(void)
 		cmocka_unit_test(a_step_on_a_programs_sequence_is_told),
 		cmocka_unit_test(weights_are_lent_where_the_daemon_says_so_alone),
 		cmocka_unit_test(progress_without_a_size_is_told),
+		cmocka_unit_test(tensors_are_known_once_weights_have_been_waited_for),
 	};
 
 	return cmocka_run_group_tests(tests, decode_setup, decode_teardown);

@@ -255,8 +255,18 @@ uint32_t coppice_weights_count(const struct coppice_weights *weights)
 	return weights->ready ? weights->n_tensors : 0;
 }
 
+static int explain_not_waited(const struct coppice_weights *weights, int r, const char *what)
+{
+	return explain(weights->c->key, r,
+		       "%s: nobody has waited for the weights, whose tensors are known only then: "
+		       "coppice_weights_wait",
+		       what);
+}
+
 static int explain_number(const struct coppice_weights *weights, const char *what, uint32_t number)
 {
+	if (!weights->ready)
+		return explain_not_waited(weights, -EINVAL, what);
 	return explain(weights->c->key, -EINVAL, "%s: there is no tensor %u: the weights have %u",
 		       what, number, coppice_weights_count(weights));
 }
@@ -296,6 +306,8 @@ int coppice_weights_find(const struct coppice_weights *weights, const char *name
 		else
 			high = middle;
 	}
+	if (!weights->ready)
+		return explain_not_waited(weights, -ENOENT, "coppice_weights_find");
 	return explain(weights->c->key, -ENOENT, "the weights have no tensor %s", name);
 }
 

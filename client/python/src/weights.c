@@ -289,7 +289,7 @@ static PyObject *weights_find(struct weights *self, PyObject *args)
 		return NULL;
 	r = coppice_weights_find(weights, name, &number);
 	if (r < 0)
-		fault_format(r, "the weights have no tensor %s", name);
+		fault_of(self->connection->c, r);
 	weights_leave(self);
 	return r < 0 ? NULL : PyLong_FromUnsignedLong(number);
 }

@@ -20,6 +20,12 @@ REFUSED_KEYS = {
     "kv_sharing_modes": "layers share K and V",
     "use_bidirectional_attention": "attention is not causal",
 }
+# Kinds of models whose attention is another one, which no key of their own says.
+REFUSED_TYPES = {
+    "diffllama": "attention is the difference of two",
+    "jetmoe": "keys are changed behind the cache",
+    "opt": "keys are changed behind the cache",
+}
 
 
 class Shape(NamedTuple):
@@ -32,12 +38,15 @@ class Shape(NamedTuple):
 
 
 def check_config(config: Any) -> None:
+    kind = getattr(config, "model_type", "")
+    if reason := REFUSED_TYPES.get(kind):
+        raise unsupported(f"model_type of the config is {kind}: {reason}, which cannot be had")
     for key, reason in REFUSED_KEYS.items():
         if value := getattr(config, key, None):
             raise unsupported(f"{key} of the config is {value}: {reason}, which the daemon has not")
-    for kind in getattr(config, "layer_types", None) or ():
-        if kind not in LAYER_TYPES:
-            raise unsupported(f"layer_types of the config has {kind}, which the daemon has not")
+    for layer in getattr(config, "layer_types", None) or ():
+        if layer not in LAYER_TYPES:
+            raise unsupported(f"layer_types of the config has {layer}, which the daemon has not")
 
 
 def attention_modules(model: Any, n_layers: int) -> list[Any]:

@@ -15,11 +15,11 @@ import coppice
 from .._errors import sentence
 from .._needs import need
 from .config import Config
+from .ending import UVICORN_S
 from .listener import Listener
 from .ready import checked
 
 _NEEDS = ("httptools", "jinja2", "numpy", "prometheus_client", "starlette", "tokenizers", "uvicorn")
-_DRAIN_S = 10  # for answers that are under way when the server is to end
 _ABOUT = """Serves a checkpoint to clients of OpenAI's API. Weights and KV are the daemon's, so
 workers cost little. API keys, if any, are those of $COPPICE_API_KEY and of --api-key-file."""
 
@@ -112,7 +112,7 @@ def _serve(args: argparse.Namespace, bound: socket.socket) -> None:
         log_level=args.log_level,
         log_config=_logging(args.log_level),
         access_log=args.log_level == "debug",
-        timeout_graceful_shutdown=_DRAIN_S,
+        timeout_graceful_shutdown=UVICORN_S,
     )
     host = f"[{args.host}]" if ":" in args.host else args.host
     told = f"http://{host}:{bound.getsockname()[1]}/v1"

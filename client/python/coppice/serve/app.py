@@ -7,7 +7,7 @@ import hmac
 import json
 import math
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, AsyncIterator, Awaitable, Callable
 
 from starlette.applications import Starlette
@@ -20,7 +20,7 @@ from ..generation.request import Limits
 from ..generation.stream import Stream
 from ..generation.tokenizer import Tokenizer, tokenizer_of
 from . import ask as asks
-from . import metrics, unicode
+from . import ending, metrics, unicode
 from .answerers import Streamed, Whole, error_response
 from .ask import Ask, Fields
 from .config import Config
@@ -31,6 +31,7 @@ from .worker import Worker
 
 _LONG_TEXT = 4096  # of all prompts together: is encoded off the event loop's thread
 _SESSION_CHARS = 128
+_NOTE_S = 2.0
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -50,6 +51,9 @@ class Server:
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
         self.worker = Worker(self.config, self.checkpoint)
         self.worker.start()
+        loop = asyncio.get_running_loop()
+        ending.when_asked(lambda: loop.call_soon_threadsafe(self.worker.drain))
+        ending.with_parent()
         try:
             yield
         finally:
@@ -210,7 +214,8 @@ class Server:
         return Response(body, 200 if ready else 503, headers, "application/json")
 
     async def metrics(self, request: Request) -> Response:
-        await asyncio.to_thread(self.worker.note)
+        with suppress(asyncio.TimeoutError):  # the daemon does not answer: what was noted last
+            await asyncio.wait_for(asyncio.to_thread(self.worker.note), _NOTE_S)
         text, kind = metrics.exposition()
         return Response(text, headers={"content-type": kind})
 

@@ -23,6 +23,7 @@ from ..generation.request import Limits, leaders
 from ..generation.stream import Event, Stream
 from . import metrics
 from .config import Config
+from .ending import DRAIN_S
 from .errors import busy, unavailable
 
 RETRY_S = 0.25  # of a daemon that is not there
@@ -31,10 +32,12 @@ _CONNECT_S = 5.0
 _TURN_S = 0.5  # the longest sleep, after which it looks whether it is to end
 
 _NOTE_S = 1.0
+SILENT_S = 10.0  # since a daemon has answered that hangs
 
 _GONE = (coppice.DaemonGone, coppice.NoDaemon, coppice.TimedOut)
 _OF_THE_CHECKPOINT = (coppice.Unsupported, coppice.Invalid, coppice.NotFound)
 _DRAINING = "the daemon drains: it takes no new sequences"
+_SILENT = "the daemon does not answer"
 _LATER = "come back later"
 _MEND = "whoever runs the server has to mend that"
 
@@ -53,6 +56,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._jobs: dict[Stream, Job] = {}
         self._noting = threading.Lock()
+        self._noted = 0.0  # when the daemon has answered last
         self._lock = threading.Lock()  # of what follows
         self._engine: Engine | None = None
         self._connection: coppice.Connection | None = None
@@ -68,27 +72,42 @@ class Worker:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Blocks until the engine has closed all it had."""
+    def drain(self) -> None:
+        """The server is to end: what is under way then is told so."""
+        self._loop.call_later(DRAIN_S, self._end)
+
+    def _end(self) -> None:
         self._over.set()
         with self._lock:
             if self._engine is not None:
                 self._engine.wake()
+
+    def stop(self) -> None:
+        """Blocks until the engine has closed all it had."""
+        self._end()
         self._thread.join(timeout=10)
 
     @property
+    def _silent(self) -> bool:
+        return time.monotonic() - self._noted > SILENT_S
+
+    @property
     def ready(self) -> bool:
-        return self._engine is not None and not self._draining
+        return self._engine is not None and not self._draining and not self._silent
 
     @property
     def state(self) -> str:
         """Why it is not ready."""
-        return _DRAINING if self._engine is not None and self._draining else self.why
+        if self._engine is None:
+            return self.why
+        return _SILENT if self._silent else _DRAINING
 
     def model(self) -> Limits:
         """Raises why nothing can be computed now."""
         if self.limits is None or self._engine is None:
             raise unavailable(f"{self.why}; {self._what_to_do}")
+        if self._silent:
+            raise unavailable(f"{_SILENT}; {_LATER}")
         return self.limits
 
     def add(self, streams: list[Stream], job: Job) -> None:
@@ -111,12 +130,19 @@ class Worker:
                 self._engine.wake()
 
     def note(self) -> None:
-        """Into /metrics, what the daemon counts of this worker; blocks."""
-        with self._noting:
+        """Into /metrics, what the daemon counts of this worker; blocks. Where the daemon hangs, one
+        thread waits for its answer, and others find that it is silent."""
+        if not self._noting.acquire(timeout=_NOTE_S):
+            metrics.READY.set(int(self.ready))
+            return
+        try:
             stats = self._stats()
             metrics.note(stats)
             self._draining = stats is not None and stats.draining
+            self._noted = time.monotonic()
             metrics.READY.set(int(self.ready))
+        finally:
+            self._noting.release()
 
     def _stats(self) -> coppice.Stats | None:
         connection = self._connection
@@ -202,6 +228,7 @@ class Worker:
         limits = Limits(model, self._checkpoint.eos_ids())
         with self._lock:
             self.limits = limits
+            self._noted = time.monotonic()
             self._engine, self._connection = engine, connection
         metrics.READY.set(1)
         self.why = "ready"

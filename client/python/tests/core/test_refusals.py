@@ -352,6 +352,18 @@ def test_a_model_that_is_not_supported_is_told_by_key(connection: coppice.Connec
             connection.program(weights, config_with(num_hidden_layers=6))
 
 
+def test_tensors_of_weights_that_nobody_has_waited_for(connection: coppice.Connection) -> None:
+    with coppice.open_weights(connection, CHECKPOINT) as weights:
+        with pytest.raises(coppice.NotFound, match="nobody has waited"):
+            weights.find("model.norm.weight")
+        with pytest.raises(coppice.Invalid, match="nobody has waited"):
+            weights.tensor(0)
+        weights.wait()
+        with pytest.raises(coppice.NotFound, match="no tensor x"):
+            weights.find("x")
+        assert weights.tensor(weights.find("model.norm.weight")).name == "model.norm.weight"
+
+
 def test_weights_that_are_none(connection: coppice.Connection, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 100)
     with pytest.raises(coppice.Invalid):

@@ -54,6 +54,19 @@ def mamba() -> Any:
     return hf.MambaForCausalLM(hf.MambaConfig(**sizes))
 
 
+def opt() -> Any:
+    sizes = dict(vocab_size=96, hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+    return tiny.made(hf.OPTForCausalLM, hf.OPTConfig(**sizes, ffn_dim=32, word_embed_proj_dim=32))
+
+
+def jetmoe() -> Any:
+    return tiny.made(hf.JetMoeForCausalLM, hf.JetMoeConfig(**tiny.SIZES, kv_channels=16))
+
+
+def diffllama() -> Any:
+    return tiny.made(hf.DiffLlamaForCausalLM, hf.DiffLlamaConfig(**tiny.SIZES))
+
+
 def bert() -> Any:
     return hf.BertLMHeadModel(hf.BertConfig(**tiny.SIZES)).eval()
 
@@ -66,6 +79,9 @@ def bert() -> Any:
         (bart, "is_encoder_decoder"),
         (bidirectional, "use_bidirectional_attention"),
         (mamba, "layer_types"),
+        (opt, "model_type of the config is opt"),
+        (jetmoe, "model_type of the config is jetmoe"),
+        (diffllama, "model_type of the config is diffllama"),
         (lambda: tiny.llama().double(), "float64"),
     ],
 )

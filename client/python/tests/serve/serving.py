@@ -58,14 +58,14 @@ class Daemon:
 
 
 class Server:
-    def __init__(self, folder, daemon_socket, *options, key=""):
+    def __init__(self, folder, daemon_socket, *options, key="", program=("-m", "coppice.serve")):
         # It does not listen, so that the server may, and the kernel gives the port to nobody else.
         self.kept = socket.socket()
         self.kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.kept.bind(("127.0.0.1", 0))
         self.port = self.kept.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        command = [sys.executable, "-m", "coppice.serve", str(folder), "--socket", daemon_socket]
+        command = [sys.executable, *program, str(folder), "--socket", daemon_socket]
         command += ["--port", str(self.port), "--log-level=warning", *options]
         environment = {**os.environ, "COPPICE_API_KEY": key}
         self.process = subprocess.Popen(command, env=environment)
