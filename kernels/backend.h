@@ -73,6 +73,8 @@ struct backend_job {
 	/* Of tree and list: the same as in an earlier job, the same plan; 0: made for this job
 	 * alone. */
 	uint64_t plan_id;
+	/* Of a plan that nobody asks for any more, in whose place this one may be kept. 0: none. */
+	uint64_t replaces;
 	/* the plan has taken in tokens that tree and list lack: nothing else serves this job */
 	bool advanced;
 	/* A device of a group that has some of the KV only: the address of
@@ -338,6 +340,9 @@ struct backend_ops {
 	/* An extent gets memory (zeroed) or gives it up. commit: 0 or -ENOMEM. */
 	int (*extent_commit)(struct backend *b, uint32_t extent);
 	void (*extent_release)(struct backend *b, uint32_t extent);
+	/* As commit, on any thread, beside all other calls but close; one at a time. Blocks until
+	 * the memory is there, and zeroed. NULL: this backend never does. */
+	int (*extent_prepare)(struct backend *b, uint32_t extent);
 	/* A committed one is zeroed in order with batches: behind those that were submitted, which
 	 * may still read and write it, and behind copies down of it. Does not wait for batches. 0,
 	 * or -ENOMEM, -EIO: it is of no use, and to be released. */

@@ -120,8 +120,7 @@ void sched_unmake(struct sched *s)
 	batch_done(&s->batch);
 	streamed_done(&s->streamed);
 	free_store(s);
-	extents_release_leaving(s);
-	free(s->leaving);
+	extents_done(s);
 	handle_table_done(&s->core.seqs);
 	requests_done(&s->core.requests);
 	doorbell_done(&s->doorbell);

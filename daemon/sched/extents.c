@@ -6,9 +6,10 @@
  * announced to who needs room. It goes with the first round in which nothing is under way. Where it
  * is asked for again before, it has never gone: the backend makes it as fresh memory is, behind
  * what is under way. The store takes what it has given back last: so who asks for another extent
- * does it when none is noted.
+ * does it when none is noted. Some have memory before anybody asks: extents_ahead.h.
  */
 #include "extents.h"
+
 #include "proto/arith.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 int extents_init(struct sched *s, uint32_t n)
 {
 	s->leaving = calloc(n, sizeof(*s->leaving));
-	return s->leaving ? 0 : -ENOMEM;
+	return s->leaving ? extents_ahead_init(&s->ahead, &s->core, n) : -ENOMEM;
 }
 
 static void release(struct sched *s, uint32_t extent)
@@ -48,6 +49,24 @@ void extents_release(void *ctx, uint32_t extent)
 	ledger_announce(s->core.ledger, LEDGER_KV, s->core.config->extent_bytes);
 }
 
+static bool let_go_ahead(struct sched *s)
+{
+	uint32_t extent = extents_ahead_give(&s->ahead);
+
+	if (extent != EXTENTS_AHEAD_NONE)
+		extents_release(s, extent);
+	return extent != EXTENTS_AHEAD_NONE;
+}
+
+void extents_done(struct sched *s)
+{
+	while (let_go_ahead(s))
+		;
+	extents_release_leaving(s);
+	extents_ahead_done(&s->ahead);
+	free(s->leaving);
+}
+
 /* False: it is not about to go. */
 static bool is_kept(struct sched *s, uint32_t extent)
 {
@@ -70,15 +89,35 @@ static int renew(struct sched *s, uint32_t extent)
 	return r;
 }
 
+/* What nobody has yet is in nobody's way, even if the driver waits before it takes that back. */
+static int take_room(struct sched *s)
+{
+	uint64_t bytes = s->core.config->extent_bytes;
+	int r = ledger_take(s->core.ledger, LEDGER_KV, bytes);
+
+	while (r < 0) {
+		uint32_t extent = extents_ahead_give(&s->ahead);
+
+		if (extent == EXTENTS_AHEAD_NONE)
+			break;
+		release(s, extent);
+		r = ledger_take(s->core.ledger, LEDGER_KV, bytes);
+	}
+	return r;
+}
+
 int extents_commit(void *ctx, uint32_t extent)
 {
 	struct sched *s = ctx;
 	uint64_t bytes = s->core.config->extent_bytes;
 	int r;
 
+	extents_ahead_count(&s->ahead);
+	if (extents_ahead_take(&s->ahead, extent))
+		return 0;
 	if (is_kept(s, extent))
 		return renew(s, extent);
-	r = ledger_take(s->core.ledger, LEDGER_KV, bytes);
+	r = take_room(s);
 	if (r < 0)
 		return r;
 	r = s->core.ops->extent_commit(s->core.backend, extent);
@@ -90,7 +129,8 @@ int extents_commit(void *ctx, uint32_t extent)
 uint32_t extents_left(void *ctx)
 {
 	const struct sched *s = ctx;
-	uint64_t n = ledger_left(s->core.ledger) / s->core.config->extent_bytes + s->n_leaving;
+	uint64_t n = ledger_left(s->core.ledger) / s->core.config->extent_bytes + s->n_leaving +
+		     extents_ahead_n(&s->ahead);
 
 	return (uint32_t)min_u64(n, UINT32_MAX);
 }
@@ -104,8 +144,30 @@ bool extents_make_room(struct sched *s)
 
 	if (bytes == 0)
 		return false;
+	s->ahead.n_wanted = 0;
+	if (let_go_ahead(s))
+		return true;
 	r = store_give(s->core.store, (uint32_t)ceil_div_u64(bytes, extent_bytes), max_slices);
 	if (r == -ENOSPC)
 		ledger_has_no_kv(s->core.ledger, asked);
 	return r != -EBUSY;
+}
+
+void extents_look(struct sched *s)
+{
+	struct extents_ahead *a = &s->ahead;
+	bool more = extents_ahead_look(a);
+
+	if (a->n_wanted == 0 && !backend_is_at_work(s))
+		while (let_go_ahead(s))
+			;
+	if (!more || s->n_leaving > 0 || ledger_is_asked(s->core.ledger))
+		return;
+	uint32_t extent = store_next_extent(s->core.store, a->n_ready);
+
+	if (extent == EXTENTS_AHEAD_NONE ||
+	    ledger_take(s->core.ledger, LEDGER_KV, s->core.config->extent_bytes) < 0)
+		a->n_wanted = a->n_ready;
+	else
+		extents_ahead_make(a, extent);
 }

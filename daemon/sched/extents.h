@@ -6,6 +6,8 @@
 
 /* Of a pool of so many. 0 or -ENOMEM. */
 MUST_CHECK int extents_init(struct sched *s, uint32_t n);
+/* The store has none any more, and the backend is at nothing. */
+void extents_done(struct sched *s);
 /* Does not wait for what the backend is at. */
 MUST_CHECK int extents_commit(void *ctx, uint32_t extent);
 /* How many more there is memory for. */
@@ -18,5 +20,7 @@ void extents_release_leaving(struct sched *s);
  * who asks is told so, at any time. While the backend is at work none is evicted. Returns whether
  * there was anything to do. */
 bool extents_make_room(struct sched *s);
+/* Those that are wanted ahead get memory, and those that are not any more give it up. */
+void extents_look(struct sched *s);
 
 #endif

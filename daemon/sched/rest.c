@@ -51,6 +51,7 @@ uint64_t rest_until_ns(const struct sched *s)
 		input_wait_deadline_ns(&s->input_wait),
 		sched_tiers_deadline_ns(s),
 		passes_deadline_ns(&s->passes),
+		extents_ahead_deadline_ns(&s->ahead),
 		if_to_come_ns(s, s->awaited_ns),
 		if_to_come_ns(s, s->awaited_by_pass_ns),
 	};

@@ -203,6 +203,8 @@ static void look(struct sched *s)
 		s->core.next_tick_ns = store_tick(s->core.store, s->core.now_ns);
 	if (s->waits.n > 0)
 		waits_look(&s->waits);
+	if (extents_ahead_is_due(&s->ahead))
+		extents_look(s);
 }
 
 /* While it computes, passes and batches alike. */

@@ -119,6 +119,11 @@ void store_stats(const struct store *s, struct store_stats *ret)
 	ret->n_devices = s->pages.n_devices;
 }
 
+uint32_t store_next_extent(const struct store *s, uint32_t n)
+{
+	return pages_next_extent(&s->pages, n);
+}
+
 uint64_t store_device_bytes(const struct store *s, uint32_t device)
 {
 	return device < s->pages.n_devices ? s->pages.device_bytes[device] : 0;

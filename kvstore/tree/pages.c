@@ -176,6 +176,15 @@ bool pages_make_spare(struct pages *p, struct pages_lent *lent, uint32_t n)
 	return true;
 }
 
+uint32_t pages_next_extent(const struct pages *p, uint32_t n)
+{
+	const struct extent *e = LIST_FIRST(&p->free);
+
+	for (; e && n > 0; n--)
+		e = LIST_NEXT(e, link);
+	return e ? (uint32_t)(e - p->extents) : PAGES_NONE;
+}
+
 void pages_leave(struct pages *p, struct pages_lent *lent)
 {
 	while (lent->n_spares)

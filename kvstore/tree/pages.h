@@ -161,6 +161,8 @@ uint32_t pages_look_on(struct pages *p, const struct pages_holder *h, struct sto
 /* The empty extent that would be lent next becomes a spare of the model's, with memory, if it has
  * less than n, and than it may. False: not, or there is none. */
 bool pages_make_spare(struct pages *p, struct pages_lent *lent, uint32_t n);
+/* The extent that would be lent as the n-th from now on, no spare; PAGES_NONE: there is none. */
+uint32_t pages_next_extent(const struct pages *p, uint32_t n);
 /* Hands out count rows at fill as a new slice. */
 struct store_slice pages_fill(const struct pages *p, const struct pages_lent *lent, uint32_t page,
 			      uint32_t count);

@@ -15,6 +15,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -386,6 +387,16 @@ static void test_a_row_whose_scores_are_all_very_low_has_its_mean(void **state)
 	world_done(&p.w);
 }
 
+static void assert_reads_zeros(struct probe *p)
+{
+	struct backend_io io = probe_io(p);
+
+	p->piece = (struct work_piece){0, 0, 1, 0, 0, 0, 1};
+	probe_submit(p, &p->list, &io, 0);
+	for (uint32_t i = 0; i < 256; i++)
+		assert_true(p->o[i] == 0);
+}
+
 static void test_a_released_extent_comes_back_zeroed(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
@@ -397,13 +408,41 @@ static void test_a_released_extent_comes_back_zeroed(void **state)
 	cuda->extent_release(p.w.backend, 0);
 	assert_int_equal(cuda->extent_commit(p.w.backend, 0), 0);
 	assert_int_equal(cuda->extent_commit(p.w.backend, 0), -EINVAL);
+	assert_reads_zeros(&p);
+	world_done(&p.w);
+}
 
-	struct backend_io io = probe_io(&p);
+struct preparer {
+	struct backend *backend;
+	int first, again;
+};
 
-	p.piece = (struct work_piece){0, 0, 1, 0, 0, 0, 1};
-	probe_submit(&p, &p.list, &io, 0);
-	for (uint32_t i = 0; i < 256; i++)
-		assert_true(p.o[i] == 0);
+static void *prepare_first_extent(void *arg)
+{
+	struct preparer *p = arg;
+
+	p->first = cuda->extent_prepare(p->backend, 0);
+	p->again = cuda->extent_prepare(p->backend, 0);
+	return NULL;
+}
+
+static void test_an_extent_is_prepared_by_another_thread(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+	struct preparer preparer;
+	pthread_t thread;
+	struct probe p;
+
+	(void)state;
+	probe_init(&p, cuda, &random);
+	probe_put(&p, 0, 0, 0, 7);
+	cuda->extent_release(p.w.backend, 0);
+	preparer.backend = p.w.backend;
+	assert_int_equal(pthread_create(&thread, NULL, prepare_first_extent, &preparer), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(preparer.first, 0);
+	assert_int_equal(preparer.again, -EINVAL);
+	assert_reads_zeros(&p);
 	world_done(&p.w);
 }
 
@@ -413,7 +452,7 @@ static void test_an_extent_is_renewed_behind_batches(void **state)
 	struct oracle_random random = oracle_seed(__func__);
 	struct work_slice slot = {0, 0, 1};
 	struct work_list nothing = {0};
-	struct backend_io in, out;
+	struct backend_io in;
 	struct backend_job job;
 	struct probe p;
 	uint64_t id;
@@ -432,11 +471,7 @@ static void test_an_extent_is_renewed_behind_batches(void **state)
 		p.v[i] = (_Float16)7;
 	assert_int_equal(cuda->submit(p.w.backend, &(struct backend_batch){&job, 1}, &id), 0);
 	assert_int_equal(cuda->extent_renew(p.w.backend, 0), 0);
-	out = probe_io(&p);
-	p.piece = (struct work_piece){0, 0, 1, 0, 0, 0, 1};
-	probe_submit(&p, &p.list, &out, 0);
-	for (uint32_t i = 0; i < 256; i++)
-		assert_true(p.o[i] == 0);
+	assert_reads_zeros(&p);
 	world_done(&p.w);
 }
 
@@ -531,6 +566,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_row_that_sees_no_key_of_its_tiles_is_zero_too),
 		cmocka_unit_test(test_a_row_whose_scores_are_all_very_low_has_its_mean),
 		cmocka_unit_test(test_a_released_extent_comes_back_zeroed),
+		cmocka_unit_test(test_an_extent_is_prepared_by_another_thread),
 		cmocka_unit_test(test_an_extent_is_renewed_behind_batches),
 		cmocka_unit_test(test_rows_may_lie_at_any_address),
 		cmocka_unit_test(test_a_plan_is_used_again_under_its_id),

@@ -34,7 +34,7 @@ static struct {
 	bool begins;
 	uint32_t n_tokens, positions[TOKENS_MAX];
 	struct work_slice tokens[TOKENS_MAX];
-	uint64_t submitted; /* the last job's */
+	uint64_t submitted, replaced; /* the last job's */
 	bool was_advanced;
 	uint32_t end; /* of its tree's tokens */
 } device;
@@ -75,6 +75,7 @@ static int device_submit(struct backend *b, const struct backend_batch *batch, u
 
 	device.begins = true;
 	device.submitted = job->plan_id;
+	device.replaced = job->replaces;
 	device.was_advanced = job->advanced;
 	device.end = node->pos + node->n_tokens;
 	return backend_cpu.submit(b, batch, ret_id);
@@ -125,7 +126,7 @@ static void a_plan_with_room_is_not_renewed(void **state)
 
 	decode(f, 3);
 	assert_int_equal(atomic_load(&device.n_prepared), 0);
-	assert_false(f->h.sched->batch.plans.ahead.started);
+	assert_false(f->h.sched->batch.plans.ahead.helper.started);
 }
 
 /* The same token's next layer has it as it is. */
@@ -133,16 +134,19 @@ static void a_plan_is_made_ahead_by_a_thread(void **state)
 {
 	struct fixture *f = *state;
 	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 1);
+	uint64_t before;
 
 	device.soon = true;
 	assert_int_equal(client_extend(&f->c, f->seq, fixture_ids, 1).status, 0);
 	assert_int_equal(client_step(&f->c, &rec, 0).status, 0);
+	before = device.submitted;
 	await_state(f, PLAN_AHEAD_MADE);
 	assert_int_equal(atomic_load(&device.n_prepared), 1);
 	assert_false(pthread_equal(device.preparer, pthread_self()));
 	assert_int_not_equal(device.prepared, device.advanced);
 	assert_int_equal(client_step(&f->c, &rec, 1).status, 0);
 	assert_int_equal(device.submitted, device.prepared);
+	assert_int_equal(device.replaced, before);
 	assert_false(device.was_advanced);
 	assert_int_equal(device.end, 6);
 	device.soon = false;

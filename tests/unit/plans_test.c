@@ -209,7 +209,7 @@ static struct work_list list_make(uint32_t n_tokens, struct work_tree *tree, str
 }
 
 /* As a job of the batch at hand does: its kernels read the plan. */
-static int use(uint64_t id, uint32_t n_tokens)
+static int use_for(uint64_t id, uint32_t n_tokens, uint64_t replaces)
 {
 	struct batch_plan *plan = plan_find(&batch, id, &shape);
 	struct work_tree tree = {0};
@@ -223,7 +223,8 @@ static int use(uint64_t id, uint32_t n_tokens)
 		struct backend_job job = {.shape = &shape,
 					  .tree = &tree,
 					  .list = &list,
-					  .plan_id = id};
+					  .plan_id = id,
+					  .replaces = replaces};
 
 		r = plan_prepare(&batch, &job, NULL, &plan);
 		plan_list_done(&list);
@@ -235,6 +236,11 @@ static int use(uint64_t id, uint32_t n_tokens)
 	plan->used = plan->plan_id ? ++batch.uses : 0;
 	block_at(plan->device.at)->read = true;
 	return 0;
+}
+
+static int use(uint64_t id, uint32_t n_tokens)
+{
+	return use_for(id, n_tokens, 0);
 }
 
 static bool is_kept(uint64_t id)
@@ -268,6 +274,36 @@ static void test_a_small_plan_takes_the_place_of_another_without_a_wait(void **s
 	next_batch();
 	assert_int_equal(use(BATCH_PLANS + 1, SMALL), 0);
 	assert_int_equal(device.n_waits, 0);
+}
+
+static void test_a_plan_that_replaces_another_is_in_its_place(void **state)
+{
+	(void)state;
+	assert_int_equal(use(1, SMALL), 0);
+	next_batch();
+	assert_int_equal(use(2, SMALL), 0);
+	next_batch();
+	device.full = true; /* no memory is asked for */
+	assert_int_equal(use_for(3, SMALL, 1), 0);
+	assert_false(is_kept(1));
+	assert_true(is_kept(2) && is_kept(3));
+	next_batch();
+	assert_int_equal(use_for(4, SMALL, 3), 0);
+	assert_true(is_kept(2) && is_kept(4));
+	device.full = false;
+}
+
+static void test_but_not_where_that_is_used_or_too_small_or_gone(void **state)
+{
+	(void)state;
+	next_batch();
+	assert_int_equal(use(1, SMALL), 0);
+	assert_int_equal(use_for(2, SMALL, 1), 0);
+	assert_true(is_kept(1) && is_kept(2));
+	next_batch();
+	assert_int_equal(use_for(3, LARGE, 1), 0);
+	assert_int_equal(use_for(4, SMALL, 100), 0);
+	assert_true(is_kept(1) && is_kept(2) && is_kept(3) && is_kept(4));
 }
 
 static void test_large_plans_stay_within_their_bound(void **state)
@@ -529,6 +565,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			test_a_small_plan_takes_the_place_of_another_without_a_wait, setup,
 			teardown),
+		cmocka_unit_test_setup_teardown(test_a_plan_that_replaces_another_is_in_its_place,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_but_not_where_that_is_used_or_too_small_or_gone, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_large_plans_stay_within_their_bound, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(

@@ -51,6 +51,8 @@ coppice_test(NAME plan_cache_test SOURCES unit/plan_cache_test.c LIBS coppice_da
 coppice_test(NAME batch_test SOURCES unit/batch_test.c
 	LIBS unit_fixtures coppice_daemon LABELS unit)
 
+coppice_test(NAME extents_ahead_test SOURCES unit/extents_ahead_test.c
+	LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 coppice_test(NAME plan_ahead_test SOURCES unit/plan_ahead_test.c
 	LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 coppice_test(NAME plan_ahead_random_test SOURCES unit/plan_ahead_random_test.c

@@ -50,6 +50,7 @@ static struct backend_job for_backend(const struct batch_job *job)
 				    .list = &plan->list,
 				    .io = job->io,
 				    .plan_id = plan->id,
+				    .replaces = plan->replaces,
 				    .advanced = plan->advanced,
 				    .layer = job->layer};
 }
@@ -321,7 +322,7 @@ static int find_plan(struct plans *p, struct batch_job *job)
 	if (r == 0)
 		plan = find_plan_ahead(p, job, &key, &later);
 	if (plan && is_served_by(p->core, job, plan, later)) {
-		plan_cache_drop(&p->cache, &key); /* the one that it follows */
+		plan->replaces = plan_cache_drop(&p->cache, &key); /* the one that it follows */
 		return 0;
 	}
 	plan = r == 0 ? plan_cache_get(&p->cache, &key, &later) : NULL;

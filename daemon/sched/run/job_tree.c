@@ -202,6 +202,7 @@ static void begin_tree(struct plans *p, struct plan *plan, const struct batch_jo
 	plan->model = job->model;
 	plan->config = job->config;
 	plan->tree = (struct work_tree){0};
+	plan->replaces = plan->id;
 	plan->id = 0;
 	plan->n_planned = 0;
 	plan->advanced = plan->ends_soon = plan->foreseen = false;

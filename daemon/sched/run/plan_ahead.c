@@ -1,27 +1,16 @@
 /*
- * plan_ahead.c - the thread that makes the next plan.
+ * plan_ahead.c - the next plan, made on a thread of its own.
  *
  * `state` is the hand-over. While it is MAKING the plan is the thread's, and what it reads beside
  * that (the backend's own planner, a model's shape) does not change; at any other time the plan is
- * the scheduler's. The thread alone turns MAKING into something else, under the lock, and the
- * scheduler waits for it only where a model or everything goes.
+ * the scheduler's. The thread alone turns MAKING into something else, and the scheduler waits for
+ * it only where a model or everything goes.
  */
 #include "plan_ahead.h"
 
-#include "kernels/thread.h"
-
 #include "kernels/plan/plan.h"
 
-#include <sys/prctl.h>
-
 #define TURN_USES 1024u /* of plans, after which who has not taken one will not */
-
-void plan_ahead_init(struct plan_ahead *a, struct sched_core *core, struct plan_cache *cache)
-{
-	*a = (struct plan_ahead){.core = core, .cache = cache};
-	pthread_mutex_init(&a->lock, NULL);
-	pthread_cond_init(&a->changed, NULL);
-}
 
 static int make_plan(const struct plan_ahead *a)
 {
@@ -35,26 +24,17 @@ static int make_plan(const struct plan_ahead *a)
 	return r < 0 ? r : a->core->ops->prepare(a->core->backend, &planned);
 }
 
-static void *plan_ahead_main(void *arg)
+static void run(void *ctx)
 {
-	struct plan_ahead *a = arg;
+	struct plan_ahead *a = ctx;
 
-	prctl(PR_SET_NAME, "coppice-plan");
-	pthread_mutex_lock(&a->lock);
-	while (!a->stopping) {
-		if (atomic_load(&a->state) != PLAN_AHEAD_MAKING) {
-			pthread_cond_wait(&a->changed, &a->lock);
-			continue;
-		}
-		pthread_mutex_unlock(&a->lock);
-		int r = make_plan(a);
+	atomic_store(&a->state, make_plan(a) < 0 ? PLAN_AHEAD_NONE : PLAN_AHEAD_MADE);
+}
 
-		pthread_mutex_lock(&a->lock);
-		atomic_store(&a->state, r < 0 ? PLAN_AHEAD_NONE : PLAN_AHEAD_MADE);
-		pthread_cond_broadcast(&a->changed);
-	}
-	pthread_mutex_unlock(&a->lock);
-	return NULL;
+void plan_ahead_init(struct plan_ahead *a, struct sched_core *core, struct plan_cache *cache)
+{
+	*a = (struct plan_ahead){.core = core, .cache = cache};
+	helper_init(&a->helper, "coppice-plan", run, a);
 }
 
 /* Are its sequences still where it may serve their next tokens? */
@@ -92,20 +72,11 @@ struct plan *plan_ahead_next(struct plan_ahead *a, const struct plan *plan)
 }
 
 /* Without a thread batches make their plans themselves. */
-static bool start_thread(struct plan_ahead *a)
-{
-	a->started = thread_start(NULL, plan_ahead_main, a, &a->thread) == 0;
-	return a->started;
-}
-
 void plan_ahead_start(struct plan_ahead *a)
 {
-	if (!a->started && !start_thread(a))
-		return;
-	pthread_mutex_lock(&a->lock);
 	atomic_store(&a->state, PLAN_AHEAD_MAKING);
-	pthread_cond_broadcast(&a->changed);
-	pthread_mutex_unlock(&a->lock);
+	if (!helper_start(&a->helper))
+		atomic_store(&a->state, PLAN_AHEAD_NONE);
 }
 
 struct plan *plan_ahead_take(struct plan_ahead *a, const struct plan_key *key, uint32_t *ret_later)
@@ -120,21 +91,11 @@ struct plan *plan_ahead_take(struct plan_ahead *a, const struct plan_key *key, u
 	return plan_cache_exchange(a->cache, &a->plan);
 }
 
-static void await_thread(struct plan_ahead *a)
-{
-	if (!a->started)
-		return;
-	pthread_mutex_lock(&a->lock);
-	while (atomic_load(&a->state) == PLAN_AHEAD_MAKING)
-		pthread_cond_wait(&a->changed, &a->lock);
-	pthread_mutex_unlock(&a->lock);
-}
-
 void plan_ahead_forget_model(struct plan_ahead *a, const struct sched_model *model)
 {
 	if (!a->plan || a->plan->model != model)
 		return;
-	await_thread(a);
+	helper_await(&a->helper);
 	atomic_store(&a->state, PLAN_AHEAD_NONE);
 	a->plan->model = NULL;
 	plan_drop(a->plan);
@@ -142,15 +103,6 @@ void plan_ahead_forget_model(struct plan_ahead *a, const struct sched_model *mod
 
 void plan_ahead_done(struct plan_ahead *a)
 {
-	await_thread(a);
-	if (a->started) {
-		pthread_mutex_lock(&a->lock);
-		a->stopping = true;
-		pthread_cond_broadcast(&a->changed);
-		pthread_mutex_unlock(&a->lock);
-		pthread_join(a->thread, NULL);
-	}
-	pthread_mutex_destroy(&a->lock);
-	pthread_cond_destroy(&a->changed);
+	helper_done(&a->helper);
 	plan_free(a->plan);
 }

@@ -16,7 +16,7 @@
 
 #include "plan_cache.h"
 
-#include <pthread.h>
+#include "daemon/base/helper.h"
 
 enum plan_ahead_state { PLAN_AHEAD_NONE, PLAN_AHEAD_MAKING, PLAN_AHEAD_MADE };
 
@@ -27,11 +27,7 @@ struct plan_ahead {
 	/* owned; the thread's while it makes the plan, else the scheduler's; NULL: none yet */
 	struct plan *plan;
 	uint64_t begun; /* when it was asked for, in uses of plans */
-	bool started; /* there is a thread */
-	bool stopping; /* under the lock, as a change from MAKING is */
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t changed;
+	struct helper helper;
 };
 
 /* All below: the scheduler's thread. */

@@ -134,12 +134,17 @@ struct plan *plan_cache_exchange(struct plan_cache *c, struct plan **plan)
 	return plan_cache_take(c, *place);
 }
 
-void plan_cache_drop(struct plan_cache *c, const struct plan_key *key)
+uint64_t plan_cache_drop(struct plan_cache *c, const struct plan_key *key)
 {
+	uint64_t id = 0;
+
 	for (uint32_t i = 0; i < c->n_plans; i++) {
-		if (!c->plans[i]->taken && plan_fit(c->plans[i], key, PLAN_LATER) != PLAN_FITS_NOT)
-			plan_drop(c->plans[i]);
+		if (c->plans[i]->taken || plan_fit(c->plans[i], key, PLAN_LATER) == PLAN_FITS_NOT)
+			continue;
+		id = c->plans[i]->id;
+		plan_drop(c->plans[i]);
 	}
+	return id;
 }
 
 void plan_cache_forget_model(struct plan_cache *c, const struct sched_model *model)

@@ -41,6 +41,7 @@ struct plan {
 	uint32_t nodes_room, slices_room, queries_room, planned_room;
 	uint32_t n_planned; /* 0: it is for nobody */
 	uint64_t id; /* the backend's; 0: it is not to keep it */
+	uint64_t replaces; /* the id of one that is of no more use */
 	uint64_t used; /* when last, in uses of plans; 0: it is of no more use */
 	bool taken; /* by a job of the batch under way */
 	bool advanced; /* the backend has tokens in it that tree and list lack */
@@ -70,8 +71,9 @@ struct plan *plan_cache_take(struct plan_cache *c, struct plan *plan);
 struct plan *plan_cache_take_oldest(struct plan_cache *c);
 /* This one instead of what was used longest ago, which *plan is then; it is taken. */
 struct plan *plan_cache_exchange(struct plan_cache *c, struct plan **plan);
-/* Those that fit and are not taken serve nobody any more. */
-void plan_cache_drop(struct plan_cache *c, const struct plan_key *key);
+/* Those that fit and are not taken serve nobody any more. Returns the id of one of them; 0: there
+ * are none. */
+uint64_t plan_cache_drop(struct plan_cache *c, const struct plan_key *key);
 /* The model is about to go. */
 void plan_cache_forget_model(struct plan_cache *c, const struct sched_model *model);
 void plan_cache_done(struct plan_cache *c);

@@ -5,6 +5,7 @@
 
 #include "daemon/sched/core/core.h"
 #include "daemon/sched/core/doorbell.h"
+#include "daemon/sched/core/extents_ahead.h"
 #include "daemon/sched/long/streamed.h"
 #include "daemon/sched/run/batch.h"
 #include "daemon/sched/run/batch_window.h"
@@ -36,6 +37,7 @@ struct sched {
 	uint32_t n_sessions;
 	uint32_t *leaving; /* owned, room for all: extents that go when the backend is at nothing */
 	uint32_t n_leaving;
+	struct extents_ahead ahead; /* extents that nobody has yet */
 	uint64_t n_model_lists; /* counts: model->listed_in */
 	bool warned_of_time_slices; /* of clients without MPS */
 

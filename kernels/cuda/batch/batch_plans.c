@@ -66,10 +66,28 @@ static struct batch_plan *oldest_plan(struct batch *b)
 	return oldest;
 }
 
-/* Whose place a plan of so many bytes takes: memory that would have to go is best taken over. */
-static struct batch_plan *find_place(struct batch *b, size_t bytes)
+/* That of the plan which this one replaces, if it has room and the batch at hand has not used it. */
+static struct batch_plan *replaced_place(struct batch *b, size_t bytes, uint64_t replaces)
 {
-	struct batch_plan *plan = oldest_plan(b), *old;
+	for (uint32_t i = 0; replaces && i < BATCH_PLANS; i++) {
+		struct batch_plan *plan = &b->plans[i];
+
+		if (plan->plan_id == replaces)
+			return bytes <= plan->device.bytes && plan->used <= b->uses_before ? plan
+											   : NULL;
+	}
+	return NULL;
+}
+
+/* Whose place a plan of so many bytes takes: memory that would have to go is best taken over, and
+ * what is there is best used again, as getting some takes longer than a layer. */
+static struct batch_plan *find_place(struct batch *b, size_t bytes, uint64_t replaces)
+{
+	struct batch_plan *plan = replaced_place(b, bytes, replaces), *old;
+
+	if (plan)
+		return plan;
+	plan = oldest_plan(b);
 	bool fits = plans_bytes(b) - plan->device.bytes + queue_room(bytes) <= BATCH_PLANS_BYTES;
 
 	if (bytes <= plan->device.bytes || fits)
@@ -158,7 +176,7 @@ int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wan
 		r = schedule_make(&b->schedule, &want);
 	if (r)
 		return r;
-	plan = find_place(b, plan_bytes(&b->schedule));
+	plan = find_place(b, plan_bytes(&b->schedule), job->replaces);
 	plan->plan_id = 0;
 	if (ahead)
 		ahead_take_tails(ahead, plan);

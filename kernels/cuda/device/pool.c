@@ -30,6 +30,8 @@ void pool_done(struct pool *pool)
 	if (pool->base)
 		vmm_unreserve(&pool->vmm, pool->base, pool->bytes);
 	vmm_done(&pool->vmm);
+	if (pool->beside)
+		cudaStreamDestroy(pool->beside);
 	free(pool->mapped);
 	*pool = (struct pool){0};
 }
@@ -41,17 +43,42 @@ int pool_clear(const struct pool *pool, uint32_t extent, struct CUstream_st *str
 	return cudaMemsetAsync(at, 0, pool->extent_bytes, stream) == cudaSuccess ? 0 : -EIO;
 }
 
-int pool_commit(struct pool *pool, uint32_t extent, struct CUstream_st *stream)
+static int fill(struct pool *pool, uint32_t extent)
 {
-	uint64_t at = pool->base + extent * pool->extent_bytes;
-
 	if (extent >= pool->n_extents || pool->mapped[extent])
 		return -EINVAL;
-	if (vmm_fill(&pool->vmm, at, pool->extent_bytes) < 0)
+	if (vmm_fill(&pool->vmm, pool->base + extent * pool->extent_bytes, pool->extent_bytes) < 0)
 		return -ENOMEM;
 	pool->mapped[extent] = true;
-	if (pool_clear(pool, extent, stream) == 0)
+	return 0;
+}
+
+int pool_commit(struct pool *pool, uint32_t extent, struct CUstream_st *stream)
+{
+	int r = fill(pool, extent);
+
+	if (r < 0 || pool_clear(pool, extent, stream) == 0)
+		return r;
+	pool_release(pool, extent);
+	return -ENOMEM;
+}
+
+static int open_stream_beside(struct pool *pool)
+{
+	if (pool->beside ||
+	    cudaStreamCreateWithFlags(&pool->beside, cudaStreamNonBlocking) == cudaSuccess)
 		return 0;
+	return -ENOMEM;
+}
+
+int pool_prepare(struct pool *pool, uint32_t extent)
+{
+	int r = open_stream_beside(pool);
+
+	if (r == 0)
+		r = pool_commit(pool, extent, pool->beside);
+	if (r < 0 || cudaStreamSynchronize(pool->beside) == cudaSuccess)
+		return r;
 	pool_release(pool, extent);
 	return -ENOMEM;
 }

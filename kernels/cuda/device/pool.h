@@ -20,6 +20,7 @@ struct pool {
 	uint32_t n_extents;
 	uint64_t base; /* device address of extent 0 */
 	bool *mapped; /* owned, [n_extents] */
+	struct CUstream_st *beside; /* owned; NULL: nothing was prepared yet */
 };
 
 /* 0, -ENOMEM, or -EIO where the driver lacks what it takes. Blocks. */
@@ -30,6 +31,8 @@ void pool_done(struct pool *pool);
 /* Memory for the extent, zeroed in order with the stream. 0, -ENOMEM, -EINVAL where it has some
  * already. */
 MUST_CHECK int pool_commit(struct pool *pool, uint32_t extent, struct CUstream_st *stream);
+/* The same on any thread, one at a time: blocks until the memory is there, and zeroed. */
+MUST_CHECK int pool_prepare(struct pool *pool, uint32_t extent);
 /* Zeros in its memory, in order with the stream. 0 or -EIO. */
 MUST_CHECK int pool_clear(const struct pool *pool, uint32_t extent, struct CUstream_st *stream);
 /* As pool_done for one extent. */

@@ -113,6 +113,13 @@ static int cuda_extent_commit(struct backend *b, uint32_t extent)
 	return pool_commit(&b->pool, extent, b->batch.queue.stream);
 }
 
+static int cuda_extent_prepare(struct backend *b, uint32_t extent)
+{
+	if (cudaSetDevice(b->device) != cudaSuccess)
+		return -ENOMEM;
+	return pool_prepare(&b->pool, extent);
+}
+
 static void cuda_extent_release(struct backend *b, uint32_t extent)
 {
 	backend_enter(b);
@@ -421,6 +428,7 @@ static const struct backend_ops ops = {
 	.give_up = cuda_give_up,
 	.page_bytes = cuda_page_bytes,
 	.extent_commit = cuda_extent_commit,
+	.extent_prepare = cuda_extent_prepare,
 	.extent_release = cuda_extent_release,
 	.extent_renew = cuda_extent_renew,
 	.arena_attach = cuda_arena_attach,

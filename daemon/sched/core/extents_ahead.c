@@ -1,0 +1,130 @@
+/* extents_ahead.c - how many are wanted, and which are ready. */
+#include "extents_ahead.h"
+
+#include "proto/arith.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_BYTES (UINT64_C(256) << 20)
+#define PART_OF_POOL 16u
+#define ROW_NS UINT64_C(1000000) /* who is lent one later is not of the row */
+
+static void make(void *ctx)
+{
+	struct extents_ahead *a = ctx;
+
+	a->made = a->core->ops->extent_prepare(a->core->backend, a->extent);
+}
+
+int extents_ahead_init(struct extents_ahead *a, struct sched_core *core, uint32_t n)
+{
+	uint64_t most = min_u64(MOST_BYTES / core->config->extent_bytes, n / PART_OF_POOL);
+
+	*a = (struct extents_ahead){.core = core};
+	a->most = core->ops->extent_prepare ? (uint32_t)most : 0;
+	helper_init(&a->helper, "coppice-extent", make, a);
+	a->ready = calloc(a->most + 1, sizeof(*a->ready));
+	return a->ready ? 0 : -ENOMEM;
+}
+
+void extents_ahead_done(struct extents_ahead *a)
+{
+	helper_done(&a->helper);
+	free(a->ready);
+}
+
+void extents_ahead_count(struct extents_ahead *a)
+{
+	uint64_t now_ns = core_clock(a->core);
+
+	a->n_in_a_row = now_ns - a->lent_ns < ROW_NS ? a->n_in_a_row + 1 : 1;
+	a->n_wanted = min_u32(max_u32(a->n_wanted, a->n_in_a_row), a->most);
+	a->lent_ns = now_ns;
+}
+
+static void give_back(struct extents_ahead *a)
+{
+	ledger_give(a->core->ledger, LEDGER_KV, a->core->config->extent_bytes);
+}
+
+/* What the thread was at, and has done by now. Without memory for one nobody is to have any
+ * ahead. */
+static uint32_t collect(struct extents_ahead *a)
+{
+	bool any = a->making;
+
+	a->making = false;
+	if (!any)
+		return EXTENTS_AHEAD_NONE;
+	if (a->made == 0)
+		return a->extent;
+	a->n_wanted = 0;
+	give_back(a);
+	return EXTENTS_AHEAD_NONE;
+}
+
+/* n_ready: it is not. */
+static uint32_t find(const struct extents_ahead *a, uint32_t extent)
+{
+	uint32_t i = 0;
+
+	while (i < a->n_ready && a->ready[i] != extent)
+		i++;
+	return i;
+}
+
+bool extents_ahead_take(struct extents_ahead *a, uint32_t extent)
+{
+	uint32_t i = find(a, extent);
+
+	if (a->making && a->extent == extent) {
+		helper_await(&a->helper);
+		return collect(a) == extent;
+	}
+	if (i == a->n_ready)
+		return false;
+	a->n_ready--;
+	memmove(a->ready + i, a->ready + i + 1, (a->n_ready - i) * sizeof(*a->ready));
+	return true;
+}
+
+uint32_t extents_ahead_give(struct extents_ahead *a)
+{
+	uint32_t extent;
+
+	helper_await(&a->helper);
+	extent = collect(a);
+	if (extent != EXTENTS_AHEAD_NONE || a->n_ready == 0)
+		return extent;
+	return a->ready[--a->n_ready];
+}
+
+bool extents_ahead_look(struct extents_ahead *a)
+{
+	uint32_t extent;
+
+	if (helper_is_under_way(&a->helper))
+		return false;
+	extent = collect(a);
+	if (extent != EXTENTS_AHEAD_NONE)
+		a->ready[a->n_ready++] = extent;
+	if (a->core->now_ns >= extents_ahead_deadline_ns(a))
+		a->n_wanted = 0;
+	return a->n_wanted > a->n_ready;
+}
+
+void extents_ahead_make(struct extents_ahead *a, uint32_t extent)
+{
+	if (find(a, extent) < a->n_ready) {
+		a->n_wanted = a->n_ready;
+		give_back(a);
+		return;
+	}
+	a->making = true;
+	a->extent = extent;
+	a->made = -ENOMEM;
+	if (!helper_start(&a->helper))
+		a->most = 0;
+}
