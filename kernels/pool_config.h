@@ -6,6 +6,7 @@
 
 #include "backend.h"
 #include "proto/must_check.h"
+#include "proto/size_text.h"
 #include "say.h"
 
 #include <errno.h>
@@ -17,14 +18,13 @@ MUST_CHECK static inline int pool_config_check(const struct backend_config *conf
 					       size_t error_bytes)
 {
 	if (config->extent_bytes == 0 || config->extent_bytes % EXTENT_STEP != 0) {
-		say(error, error_bytes, "extent_bytes %llu is no multiple of 2 MiB",
-		    (unsigned long long)config->extent_bytes);
+		say(error, error_bytes, "extents of %s are no multiple of 2M",
+		    size_text(config->extent_bytes, 0).text);
 		return -EINVAL;
 	}
 	if (config->pool_bytes == 0 || config->pool_bytes % config->extent_bytes != 0) {
-		say(error, error_bytes, "pool_bytes %llu is no multiple of extent_bytes %llu",
-		    (unsigned long long)config->pool_bytes,
-		    (unsigned long long)config->extent_bytes);
+		say(error, error_bytes, "a pool of %s is no multiple of extents of %s",
+		    size_text(config->pool_bytes, 0).text, size_text(config->extent_bytes, 0).text);
 		return -EINVAL;
 	}
 	return 0;
@@ -41,9 +41,9 @@ static inline uint64_t pool_config_page_bytes(const struct work_shape *shape, ui
 	    !__builtin_mul_overflow(bytes, shape->n_layers, &bytes) && bytes <= extent_bytes)
 		return bytes;
 	say(error, error_bytes,
-	    "a page of %u tokens, %u layers and %u KV heads is larger than an extent of %llu bytes",
+	    "a page of %u tokens, %u layers and %u KV heads is larger than an extent of %s",
 	    shape->page_tokens, shape->n_layers, shape->n_kv_heads,
-	    (unsigned long long)extent_bytes);
+	    size_text(extent_bytes, 0).text);
 	return 0;
 }
 

@@ -8,10 +8,10 @@
 #include "backends.h"
 
 #include "daemon/base/log.h"
-#include "daemon/base/units.h"
 #include "daemon/config/lists.h"
 #include "kernels/group/group.h"
 #include "proto/arith.h"
+#include "proto/size_text.h"
 
 #include <assert.h>
 #include <dlfcn.h>
@@ -114,7 +114,7 @@ static int refuse_small(const struct config *config, uint64_t bytes, uint64_t le
 	snprintf(why, WHY_BYTES,
 		 "its share of memory makes a pool of %s, and %s is the least that does: make "
 		 "pool larger, or extent and stage smaller%s",
-		 units_size(bytes >> 20 << 20, 0).text, units_size(least, 0).text,
+		 size_text_measured(bytes).text, size_text(least, 0).text,
 		 config->pool_percent ? "" : ", or free the device");
 	return -ENOMEM;
 }
@@ -122,14 +122,14 @@ static int refuse_small(const struct config *config, uint64_t bytes, uint64_t le
 static int refuse_large(const struct config *config, const struct pool_room *room, char *why)
 {
 	snprintf(why, WHY_BYTES,
-		 "a pool of %s is more than there is: %s has %llu MiB; accepted: less, a share "
-		 "such as 50%%, or 0 for the usual one (%llu MiB)",
-		 units_size(config->pool_bytes, 0).text,
+		 "a pool of %s is more than there is: %s has %s; accepted: less, a share such as "
+		 "50%%, or 0 for the usual one (%s)",
+		 size_text(config->pool_bytes, 0).text,
 		 room->common		 ? "this machine"
 		 : config->n_devices > 1 ? "what computes"
 					 : "the GPU",
-		 (unsigned long long)(room->all_bytes >> 20),
-		 (unsigned long long)(room->share_bytes >> 20));
+		 size_text_measured(room->all_bytes).text,
+		 size_text_measured(room->share_bytes).text);
 	return -ENOMEM;
 }
 

@@ -6,7 +6,7 @@
 #include "check.h"
 
 #include "daemon/base/log.h"
-#include "daemon/base/units.h"
+#include "proto/size_text.h"
 #include "lists.h"
 
 #include <errno.h>
@@ -15,9 +15,9 @@
 
 #define EXTENT_GRAIN_BYTES (UINT64_C(2) << 20)
 
-static struct units_text typed(const struct value_target *target, const char *key, uint64_t bytes)
+static struct size_text typed(const struct value_target *target, const char *key, uint64_t bytes)
 {
-	return units_size(bytes, value_unit(target, key));
+	return size_text(bytes, value_unit(target, key));
 }
 
 /* The devices decide what computes; an extent is as large on each. */

@@ -195,7 +195,7 @@ static void accepted_number(const struct key *key, char unit, char *text, size_t
 {
 	if (key->kind == KEY_SIZE)
 		snprintf(text, bytes, "bytes, or a number with K, M, G or T, from %s",
-			 units_size(key->min, unit).text);
+			 size_text(key->min, unit).text);
 	else if (key->kind == KEY_SHARE)
 		snprintf(text, bytes,
 			 "bytes, or a number with K, M, G or T, from 0; or 1%% to 100%% of the "

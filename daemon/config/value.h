@@ -26,7 +26,7 @@ MUST_CHECK int value_read(struct value_target *target, const struct key *key, co
 			  const struct value_place *place);
 /* A key was found under a name that it had once. */
 void value_warn_old(const struct value_place *place, const char *old, const char *name);
-/* The unit in which a key's size was typed, for units_size; 0: it was not. */
+/* The unit in which a key's size was typed, for size_text; 0: it was not. */
 char value_unit(const struct value_target *target, const char *key);
 
 #endif

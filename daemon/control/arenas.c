@@ -25,6 +25,7 @@
 #include "verbs.h"
 
 #include "proto/arith.h"
+#include "proto/size_text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -269,9 +270,9 @@ static int device_arena_make(struct sched *s, struct sched_request *rq, uint64_t
 	if (r == -ENOMEM)
 		return refuse(
 			rq, r, "bytes",
-			"The GPU has no %llu MiB to spare beside the KV pool: free arenas, or "
-			"give the daemon a smaller pool.",
-			(unsigned long long)call->bytes >> 20);
+			"The GPU has no %s to spare beside the KV pool: free arenas, or give the "
+			"daemon a smaller pool.",
+			size_text(call->bytes, 0).text);
 	if (r < 0)
 		return refuse(rq, r, NULL, "The %s backend could not share device memory.",
 			      s->core.ops->name);

@@ -73,7 +73,7 @@ static int pin_refuse(struct sched *s, struct sched_request *rq, int error)
 	return refuse(rq, error, NULL,
 		      "Pins of one user may keep %s, a part of the pool (domain_pin_percent): "
 		      "unpin some.",
-		      units_size(config_pin_bytes(s->core.config), 0).text);
+		      size_text(config_pin_bytes(s->core.config), 0).text);
 }
 
 static int seq_serve(struct sched *s, struct sched_request *rq)

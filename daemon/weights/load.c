@@ -12,7 +12,7 @@
 #include "table.h"
 
 #include "kernels/thread.h"
-#include "daemon/base/units.h"
+#include "proto/size_text.h"
 
 #include "proto/arith.h"
 #include "proto/clock.h"
@@ -159,7 +159,7 @@ static int refuse_bytes(struct load *l, uint64_t bytes)
 	return fail(l, -EDQUOT,
 		    "The files have %s, which is more than %u times what a user's weights may take "
 		    "(domain_weights).",
-		    units_size(bytes, 0).text, FILES_TIMES);
+		    size_text(bytes, 0).text, FILES_TIMES);
 }
 
 /* 1: they are known, there is nothing to load. */

@@ -15,7 +15,7 @@
 #include "proto/clock.h"
 #include "daemon/base/log_user.h"
 #include "kernels/thread.h"
-#include "daemon/base/units.h"
+#include "proto/size_text.h"
 
 #include "proto/arith.h"
 #include "kernels/say.h"
@@ -261,10 +261,9 @@ static int refuse_by_ledger(const struct ledger *ledger, const char *what, uint6
 	say(why, WEIGHTS_WHY_BYTES,
 	    "%s %s; KV has %s and weights %s of %s, the last %s are KV's: evict KV (coppicectl "
 	    "evict), or make the pool smaller.",
-	    what, units_size(bytes, 0).text,
-	    units_size(atomic_load(&ledger->of[LEDGER_KV]), 0).text,
-	    units_size(atomic_load(&ledger->of[LEDGER_WEIGHTS]), 0).text,
-	    units_size(ledger->max_bytes, 0).text, units_size(ledger->kept_bytes, 0).text);
+	    what, size_text(bytes, 0).text, size_text(atomic_load(&ledger->of[LEDGER_KV]), 0).text,
+	    size_text(atomic_load(&ledger->of[LEDGER_WEIGHTS]), 0).text,
+	    size_text(ledger->max_bytes, 0).text, size_text(ledger->kept_bytes, 0).text);
 	return -ENOSPC;
 }
 
@@ -273,8 +272,8 @@ static int refuse_as_others(const struct weights_max *max, const char *what, uin
 {
 	snprintf(why, WEIGHTS_WHY_BYTES,
 		 "%s %s: of the last %s of %s (%s) a user gets no more than he leaves to others.",
-		 what, units_size(bytes, 0).text, units_size(share_reserved_bytes(max), 0).text,
-		 units_size(max->bytes, 0).text, key);
+		 what, size_text(bytes, 0).text, size_text(share_reserved_bytes(max), 0).text,
+		 size_text(max->bytes, 0).text, key);
 	return -ENOSPC;
 }
 
@@ -294,7 +293,7 @@ static int refuse(const struct weights *weights, const char *what, uint64_t byte
 
 	snprintf(why, WEIGHTS_WHY_BYTES,
 		 "%s %s, which with what is in use is more than the %s that %s.", what,
-		 units_size(bytes, 0).text, units_size(limit, 0).text, whose);
+		 size_text(bytes, 0).text, size_text(limit, 0).text, whose);
 	return r;
 }
 
@@ -310,8 +309,8 @@ int weights_take_names(struct weights *weights, uint64_t bytes)
 		snprintf(weights->why, sizeof(weights->why),
 			 "%s %s of the daemon's memory, which with those in use is more than "
 			 "the %s that names may take %s.",
-			 what, units_size(bytes, 0).text,
-			 units_size(r == -EDQUOT ? max->domain_bytes : max->bytes, 0).text,
+			 what, size_text(bytes, 0).text,
+			 size_text(r == -EDQUOT ? max->domain_bytes : max->bytes, 0).text,
 			 r == -EDQUOT ? "of a user's weights (domain_weight_names)"
 				      : "of all weights (weight_names)");
 	return r;
@@ -359,7 +358,7 @@ int weights_take_room(struct weights *weights, uint64_t wanted)
 	r = c->ops->program->weights_new(c->backend, bytes, &weights->content.memory);
 	if (r < 0)
 		snprintf(weights->why, sizeof(weights->why),
-			 "There is no memory for %s of weights.", units_size(bytes, 0).text);
+			 "There is no memory for %s of weights.", size_text(bytes, 0).text);
 	return r;
 }
 

@@ -11,7 +11,7 @@
 
 #include "proto/clock.h"
 #include "daemon/base/log_user.h"
-#include "daemon/base/units.h"
+#include "proto/size_text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -321,7 +321,7 @@ static void say_end(const struct weights *weights)
 	else if (weights_state(weights) == WEIGHTS_READY)
 		log_user(weights->domain, "weights %" PRIu64 " of uid %u: %u tensors, %s",
 			 weights->number, weights->domain, weights->content.n_tensors,
-			 units_size(weights->content.bytes, 0).text);
+			 size_text(weights->content.bytes, 0).text);
 	else
 		log_user(weights->domain, "weights %" PRIu64 " of uid %u cannot be had: %s",
 			 weights->number, weights->domain, weights->why);

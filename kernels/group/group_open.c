@@ -14,6 +14,7 @@
 #include "group.h"
 #include "kernels/pool_config.h"
 #include "proto/arith.h"
+#include "proto/size_text.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -96,9 +97,8 @@ static int check_config(const struct backend_config *config, char *error, size_t
 	if (check_kinds(g, error, error_bytes) != 0 || check_ranks(g, error, error_bytes) != 0)
 		return -EINVAL;
 	if (config->extent_bytes == 0 || config->extent_bytes % (n_all(g) * EXTENT_STEP)) {
-		say(error, error_bytes,
-		    "extent_bytes %llu is no multiple of 2 MiB on each of %u devices",
-		    (unsigned long long)config->extent_bytes, n_all(g));
+		say(error, error_bytes, "extents of %s are no multiple of 2M on each of %u devices",
+		    size_text(config->extent_bytes, 0).text, n_all(g));
 		return -EINVAL;
 	}
 	return 0;

@@ -78,6 +78,13 @@ static struct work_tile *last_tile(const struct build *build)
 	return &build->list->tiles[build->list->n_tiles - 1];
 }
 
+void build_empty(struct work_list *list)
+{
+	list->n_rows = list->n_items = list->n_tiles = list->n_pieces = list->n_masks = 0;
+	list->n_parts = 0;
+	list->kv_tokens_read = list->kv_tokens_alone = 0;
+}
+
 int build_begin(struct build *build, const bool *last)
 {
 	struct work_list *list = build->list;

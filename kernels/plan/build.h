@@ -71,6 +71,8 @@ struct build {
 	int error;
 };
 
+/* A list of nothing, with the arrays that it has. */
+void build_empty(struct work_list *list);
 /* Readies list and rows. last as in order_place; order_count has been called. 0 or -ENOMEM. */
 MUST_CHECK int build_begin(struct build *build, const bool *last);
 

@@ -87,13 +87,6 @@ const char *plan_policy_name(enum plan_policy policy)
 	return NULL;
 }
 
-static void list_empty(struct work_list *list)
-{
-	list->n_rows = list->n_items = list->n_tiles = list->n_pieces = list->n_masks = 0;
-	list->n_parts = 0;
-	list->kv_tokens_read = list->kv_tokens_alone = 0;
-}
-
 static int auto_plan(struct build *build)
 {
 	if (build->config->tile_rows == PLAN_DEVICE_ROWS)
@@ -127,7 +120,7 @@ int plan_make(const struct plan_config *config, const struct work_tree *tree,
 	struct build build = {.config = config, .tree = tree, .list = list};
 	int r;
 
-	list_empty(list);
+	build_empty(list);
 	if (!config->group_heads)
 		return -EINVAL;
 	if (!list->scratch)
@@ -142,7 +135,7 @@ int plan_make(const struct plan_config *config, const struct work_tree *tree,
 	if (!r)
 		r = build_finish(&build);
 	if (r)
-		list_empty(list);
+		build_empty(list);
 	return r;
 }
 

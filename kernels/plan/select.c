@@ -329,13 +329,6 @@ static int select_make(struct select *s, const struct select_query *queries)
 	return build_finish(build);
 }
 
-static void list_empty(struct work_list *list)
-{
-	list->n_rows = list->n_items = list->n_tiles = list->n_pieces = list->n_masks = 0;
-	list->n_parts = 0;
-	list->kv_tokens_read = list->kv_tokens_alone = 0;
-}
-
 int select_plan(const struct plan_config *config, const struct work_tree *tree,
 		const struct select_query *queries, uint32_t block_tokens, struct work_list *list)
 {
@@ -344,7 +337,7 @@ int select_plan(const struct plan_config *config, const struct work_tree *tree,
 		.block_tokens = block_tokens,
 	};
 
-	list_empty(list);
+	build_empty(list);
 	if (!config->group_heads || !block_tokens || block_tokens % WORK_TILE_TOKENS ||
 	    !config->segment_tokens || config->segment_tokens % WORK_TILE_TOKENS)
 		return -EINVAL;
@@ -356,6 +349,6 @@ int select_plan(const struct plan_config *config, const struct work_tree *tree,
 	s.build.order = &list->scratch->order;
 	int r = select_make(&s, queries);
 	if (r)
-		list_empty(list);
+		build_empty(list);
 	return r;
 }

@@ -6,6 +6,8 @@
  */
 #include "tier_host.h"
 
+#include "proto/size_text.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,21 +16,20 @@
 
 static int host_fail(struct tier_host *host, int r, char *error, size_t error_bytes)
 {
-	bool in_gib = host->bytes % ((size_t)1 << 30) == 0;
-
 	if (r == -EINVAL)
 		snprintf(error, error_bytes,
-			 "host tier: %zu bytes in units of %u: it needs whole units of 4 KiB, "
-			 "and one chunk of them at least",
-			 host->bytes, host->unit_bytes);
+			 "host tier: %s in units of %s: it needs whole units of 4K, and one chunk "
+			 "of them at least",
+			 size_text(host->bytes, 0).text, size_text(host->unit_bytes, 0).text);
 	else if (r == -EFBIG)
 		snprintf(error, error_bytes,
-			 "host tier: %zu bytes are too many: fewer than %lu units of %u",
-			 host->bytes, (unsigned long)TIER_NONE, host->unit_bytes);
+			 "host tier: %s is too much: fewer than %lu units of %s",
+			 size_text(host->bytes, 0).text, (unsigned long)TIER_NONE,
+			 size_text(host->unit_bytes, 0).text);
 	else
 		snprintf(error, error_bytes,
-			 "host tier: %zu %s of host memory cannot be had or not be pinned",
-			 host->bytes >> (in_gib ? 30 : 20), in_gib ? "GiB" : "MiB");
+			 "host tier: %s of host memory cannot be had or not be pinned",
+			 size_text(host->bytes, 0).text);
 	tier_host_free(host);
 	return r;
 }

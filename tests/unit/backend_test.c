@@ -57,10 +57,10 @@ static void assert_open_refused(struct backend_config config, const char *word)
 static void test_open_refuses_odd_sizes_in_a_sentence(void **state)
 {
 	(void)state;
-	assert_open_refused((struct backend_config){8 * MIB, 3 * MIB, 1, NULL}, "extent_bytes");
-	assert_open_refused((struct backend_config){8 * MIB, 0, 1, NULL}, "extent_bytes");
-	assert_open_refused((struct backend_config){7 * MIB, 2 * MIB, 1, NULL}, "pool_bytes");
-	assert_open_refused((struct backend_config){0, 2 * MIB, 1, NULL}, "pool_bytes");
+	assert_open_refused((struct backend_config){8 * MIB, 3 * MIB, 1, NULL}, "extents of 3M");
+	assert_open_refused((struct backend_config){8 * MIB, 0, 1, NULL}, "extents of 0");
+	assert_open_refused((struct backend_config){7 * MIB, 2 * MIB, 1, NULL}, "a pool of 7M");
+	assert_open_refused((struct backend_config){0, 2 * MIB, 1, NULL}, "a pool of 0");
 }
 
 static void test_open_refuses_an_unknown_instruction_set(void **state)

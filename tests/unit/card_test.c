@@ -207,7 +207,7 @@ static void test_too_little_memory_is_said(void **state)
 {
 	(void)state;
 	machine.free_bytes = 4096 * MIB;
-	refused(&config, -ENOMEM, "4096 MiB free, a pool of 4096 MiB", "make the pool smaller");
+	refused(&config, -ENOMEM, "4G free, a pool of 4G", "make the pool smaller");
 	machine.free_bytes += 512 * MIB;
 	assert_int_equal(found(NULL).device, 0);
 	machine.silent = true;
@@ -247,7 +247,7 @@ static void test_a_share_of_more_than_is_free_is_said(void **state)
 
 	(void)state;
 	of.pool_bytes = memory_of(NULL).bytes / 100 * 60;
-	refused(&of, -ENOMEM, "8192 MiB free, a pool of 9830 MiB", "make the pool smaller");
+	refused(&of, -ENOMEM, "8G free, a pool of 9830M", "make the pool smaller");
 }
 
 static void test_memory_of_what_cannot_say_is_a_sentence(void **state)

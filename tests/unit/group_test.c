@@ -473,7 +473,7 @@ static void test_open_refuses_what_is_no_group_in_a_sentence(void **state)
 	m.devices[0].ops = m.devices[1].ops = &mute;
 	assert_refused(&m.config, 2 * MIB, "cannot share the tokens");
 	members_init(&m, 3);
-	assert_refused(&m.config, 8 * MIB, "2 MiB on each of 3 devices");
+	assert_refused(&m.config, 8 * MIB, "8M are no multiple of 2M on each of 3 devices");
 }
 
 static void test_heads_that_devices_do_not_divide_are_refused_in_a_sentence(void **state)

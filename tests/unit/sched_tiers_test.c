@@ -298,7 +298,7 @@ static void memory_that_cannot_be_pinned_leaves_the_pool(void **state)
 	int before = said_begin(said);
 	documents_start(f);
 	said_end(said, before, text, sizeof(text));
-	assert_non_null(strstr(text, "64 MiB of host memory cannot be had or not be "
+	assert_non_null(strstr(text, "64M of host memory cannot be had or not be "
 				     "pinned; going on without: KV that leaves the pool is lost"));
 	assert_null(strstr(text, "lower tiers:"));
 	for (uint32_t doc = 0; doc < DOCS; doc++)

@@ -16,7 +16,9 @@ endif()
 # The device's own, linked without the module; skipped where there is no device.
 if(TARGET coppice_cuda)
 	foreach(name estimate select)
-		coppice_test(NAME ${name}_cuda_test SOURCES unit/${name}_cuda_test.c
+		coppice_test(NAME ${name}_cuda_test SOURCES
+				unit/${name}_cuda_test.c
+				${PROJECT_SOURCE_DIR}/kernels/cuda/device/tensor_map.c
 			LIBS
 				unit_fixtures coppice_kernels
 				${PROJECT_BINARY_DIR}/kernels/cuda/${name}.o

@@ -3,7 +3,9 @@
  * is refused before anything was: the sentence says what to do instead.
  */
 #include "card.h"
+
 #include "kernels/say.h"
+#include "proto/size_text.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -120,11 +122,10 @@ static int check(const struct backend_config *config, const struct cudaDevicePro
 	if (config->pool_bytes + SPARE_BYTES <= room.free_bytes)
 		return 0;
 	say(error, error_bytes,
-	    "%s has %llu MiB free, a pool of %llu MiB and %llu MiB beside it do not fit: make the "
-	    "pool smaller, or free the device",
-	    prop->name, (unsigned long long)(room.free_bytes >> 20),
-	    (unsigned long long)(config->pool_bytes >> 20),
-	    (unsigned long long)(SPARE_BYTES >> 20));
+	    "%s has %s free, a pool of %s and %s beside it do not fit: make the pool smaller, or "
+	    "free the device",
+	    prop->name, size_text_measured(room.free_bytes).text,
+	    size_text_measured(config->pool_bytes).text, size_text(SPARE_BYTES, 0).text);
 	return -ENOMEM;
 }
 

@@ -26,6 +26,16 @@ __device__ inline void barrier_arrive(uint32_t barrier)
 		     : "memory");
 }
 
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+/* By whole warps. What was written before is seen by all behind it. */
+__device__ inline void cluster_sync()
+{
+	asm volatile(
+		"barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::
+			: "memory");
+}
+#endif
+
 /* Waits for the end of the phase of that parity. */
 __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity)
 {

@@ -52,14 +52,6 @@ __device__ inline uint32_t cluster_rank()
 	return blockIdx.x % CLUSTER_BLOCKS;
 }
 
-/* By whole warps. What was written before is seen by all behind it. */
-__device__ inline void cluster_sync()
-{
-	asm volatile(
-		"barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::
-			: "memory");
-}
-
 __device__ inline uint4 shared_four(uint32_t at)
 {
 	uint4 x;

@@ -1,33 +1,7 @@
-/*
- * maps.c - maps are made by a function of the driver, which the runtime finds: nothing is linked
- * with the driver. Where it has none there are no maps.
- */
+/* maps.c - which tensor maps matrices have. Where the driver makes none there are none. */
 #include "maps.h"
 
-#include <cuda_runtime_api.h>
-#include <stddef.h>
-#include <string.h>
-
-#define DRIVER_VERSION 12000
-
-typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-				    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-				    const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-				    CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-static encode_function find_encode(void)
-{
-	static encode_function found; /* of the process */
-	enum cudaDriverEntryPointQueryResult result;
-	void *at = NULL;
-
-	if (!found &&
-	    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, DRIVER_VERSION,
-					     cudaEnableDefault, &result) == cudaSuccess &&
-	    result == cudaDriverEntryPointSuccess)
-		memcpy(&found, &at, sizeof(found));
-	return found;
-}
+#include "kernels/cuda/device/tensor_map.h"
 
 /* Of so many dimensions; the first has inputs. */
 struct dims {
@@ -39,7 +13,7 @@ struct dims {
 static bool encode(CUtensorMap *ret, const struct map_rows *rows, const struct dims *dims)
 {
 	static const cuuint32_t every[] = {1, 1, 1, 1};
-	encode_function to = find_encode();
+	tensor_map_encode to = tensor_map_encoder();
 
 	return to &&
 	       to(ret,

@@ -14,6 +14,7 @@
 #include "estimate_narrow.cuh"
 #include "estimate_wide.cuh"
 #include "kernels/cuda/device/code.h"
+#include "kernels/cuda/device/tensor_map.h"
 #include "proto/arith.h"
 
 #define GATHER_THREADS 256u
@@ -133,13 +134,6 @@ __global__ void __launch_bounds__(MASS_THREADS)
 
 /* ---- host ----------------------------------------------------------------------------------- */
 
-#define DRIVER_VERSION 12000 /* of the first driver that has tensor maps */
-
-typedef CUresult (*encode_function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-				    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-				    const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-				    CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
 static bool shape_ok(const struct device_estimate *e)
 {
 	uint32_t eights = e->block_tokens / (e->stride ? 8 * e->stride : 1);
@@ -229,7 +223,7 @@ struct tensor {
 	const cuuint32_t *box;
 };
 
-static bool encode(encode_function to, CUtensorMap *map, bool bf16, const struct tensor &t)
+static bool encode(tensor_map_encode to, CUtensorMap *map, bool bf16, const struct tensor &t)
 {
 	static const cuuint32_t every[5] = {1, 1, 1, 1, 1};
 
@@ -242,7 +236,7 @@ static bool encode(encode_function to, CUtensorMap *map, bool bf16, const struct
 
 /* Squares of the pool: 'kv_blocks' KV blocks side by side each, as many in a box as a window
  * has. */
-static bool encode_keys(encode_function to, CUtensorMap *map, const struct estimate_job &j,
+static bool encode_keys(tensor_map_encode to, CUtensorMap *map, const struct estimate_job &j,
 			uint32_t kv_blocks, uint32_t squares)
 {
 	const cuuint64_t sizes[] = {SLAB_VALUES, j.k_slabs, kv_blocks,
@@ -255,7 +249,7 @@ static bool encode_keys(encode_function to, CUtensorMap *map, const struct estim
 }
 
 /* What a warp brings of a slab, where pages lie side by side. */
-static bool encode_runs(encode_function to, CUtensorMap *map, const struct estimate_job &j,
+static bool encode_runs(tensor_map_encode to, CUtensorMap *map, const struct estimate_job &j,
 			uint32_t kv_blocks)
 {
 	uint32_t squares = j.e.page_tokens / j.e.stride,
@@ -274,21 +268,14 @@ static bool encode_runs(encode_function to, CUtensorMap *map, const struct estim
 
 static bool maps_make(const struct estimate_job &j, struct wide_maps *ret)
 {
-	enum cudaDriverEntryPointQueryResult found;
-	void *at = NULL;
+	tensor_map_encode to = tensor_map_encoder();
 	const cuuint64_t row_bytes = (cuuint64_t)j.n_slabs * SLAB_BYTES;
 	const cuuint64_t sizes[] = {j.n_slabs * SLAB_VALUES, j.m, j.e.shape.n_kv_heads};
 	const cuuint64_t strides[] = {row_bytes, row_bytes * j.m};
 	const cuuint32_t box[] = {SLAB_VALUES, WIDE_ROWS, 1};
 	uint32_t kv_blocks = j.e.stride / KV_BLOCK_TOKENS;
 
-	if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, DRIVER_VERSION,
-					     cudaEnableDefault, &found) != cudaSuccess ||
-	    found != cudaDriverEntryPointSuccess || !at)
-		return false;
-	encode_function to = (encode_function)at;
-
-	return encode(to, &ret->q, j.e.shape.bf16, {(uint64_t)j.q, 3, sizes, strides, box}) &&
+	return to && encode(to, &ret->q, j.e.shape.bf16, {(uint64_t)j.q, 3, sizes, strides, box}) &&
 	       encode_runs(to, &ret->runs, j, kv_blocks) &&
 	       encode_keys(to, &ret->windows, j, kv_blocks, ESTIMATE_WINDOW_TOKENS / j.e.stride) &&
 	       encode_keys(to, &ret->kv_blocks, j, 1, 1);

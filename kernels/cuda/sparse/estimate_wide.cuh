@@ -96,13 +96,6 @@ __device__ inline void copy_run(struct landing to, const CUtensorMap *map, uint3
 		: "memory");
 }
 
-__device__ inline void cluster_sync()
-{
-	asm volatile(
-		"barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::
-			: "memory");
-}
-
 /* Windows of the keys that the block brings, and of these the warp. */
 __device__ inline uint32_t first_window(const struct wide &w, const struct estimate_tile &tile,
 					uint32_t per_warp)
