@@ -6,17 +6,17 @@
  * the backend's memory and through the hash; a loader that changed it between the two would deceive
  * the user alone whose files these are.
  */
-#include "aside.h"
 #include "content.h"
 #include "spawn.h"
 #include "table.h"
 
+#include "daemon/base/aside.h"
 #include "kernels/thread.h"
-#include "proto/size_text.h"
 
 #include "proto/arith.h"
 #include "proto/clock.h"
 #include "proto/cleanup.h"
+#include "proto/size_text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -441,7 +441,7 @@ static int hear_all_data(struct load *l)
 {
 	int r;
 
-	aside_init(&l->aside);
+	aside_init(&l->aside, NULL);
 	r = each_part(l, hear_data);
 	aside_done(&l->aside);
 	return r;

@@ -6,9 +6,9 @@
  */
 #include "loader.h"
 
-#include "aside.h"
 #include "wire.h"
 
+#include "daemon/base/aside.h"
 #include "proto/arith.h"
 #include "proto/clock.h"
 
@@ -323,7 +323,7 @@ int loader_run(void)
 	close(LOADER_CLIENT_FD);
 	r = look_at_all(&l);
 	if (r == 0 && hear_go(&l)) {
-		aside_init(&l.aside);
+		aside_init(&l.aside, NULL);
 		r = bring_all(&l);
 		aside_done(&l.aside);
 	}

@@ -37,6 +37,7 @@ if(TARGET coppice_daemon)
 		LIBS coppice_daemon LABELS unit)
 	coppice_test(NAME aside_test SOURCES unit/aside_test.c
 		LIBS coppice_daemon LABELS unit tsan)
+	target_link_options(aside_test PRIVATE -Wl,--wrap=pthread_create)
 	coppice_test(NAME shm_pages_test SOURCES unit/shm_pages_test.c
 		LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 endif()

@@ -222,7 +222,7 @@ static void a_backend_that_never_does_is_not_asked(void **state)
 	for (uint32_t i = 0; i < 10; i++)
 		sched_round(t->h.sched);
 	assert_int_equal(t->h.sched->ahead.n_ready, 0);
-	assert_false(t->h.sched->ahead.helper.started);
+	assert_false(t->h.sched->ahead.aside.there);
 }
 
 /* ---- when it goes ---------------------------------------------------------------------------- */

@@ -126,7 +126,7 @@ static void a_plan_with_room_is_not_renewed(void **state)
 
 	decode(f, 3);
 	assert_int_equal(atomic_load(&device.n_prepared), 0);
-	assert_false(f->h.sched->batch.plans.ahead.helper.started);
+	assert_false(f->h.sched->batch.plans.ahead.aside.there);
 }
 
 /* The same token's next layer has it as it is. */

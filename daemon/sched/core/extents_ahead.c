@@ -24,14 +24,14 @@ int extents_ahead_init(struct extents_ahead *a, struct sched_core *core, uint32_
 
 	*a = (struct extents_ahead){.core = core};
 	a->most = core->ops->extent_prepare ? (uint32_t)most : 0;
-	helper_init(&a->helper, "coppice-extent", make, a);
+	aside_init(&a->aside, "coppice-extent");
 	a->ready = calloc(a->most + 1, sizeof(*a->ready));
 	return a->ready ? 0 : -ENOMEM;
 }
 
 void extents_ahead_done(struct extents_ahead *a)
 {
-	helper_done(&a->helper);
+	aside_done(&a->aside);
 	free(a->ready);
 }
 
@@ -80,7 +80,7 @@ bool extents_ahead_take(struct extents_ahead *a, uint32_t extent)
 	uint32_t i = find(a, extent);
 
 	if (a->making && a->extent == extent) {
-		helper_await(&a->helper);
+		aside_end(&a->aside);
 		return collect(a) == extent;
 	}
 	if (i == a->n_ready)
@@ -94,7 +94,7 @@ uint32_t extents_ahead_give(struct extents_ahead *a)
 {
 	uint32_t extent;
 
-	helper_await(&a->helper);
+	aside_end(&a->aside);
 	extent = collect(a);
 	if (extent != EXTENTS_AHEAD_NONE || a->n_ready == 0)
 		return extent;
@@ -105,7 +105,7 @@ bool extents_ahead_look(struct extents_ahead *a)
 {
 	uint32_t extent;
 
-	if (helper_is_under_way(&a->helper))
+	if (aside_is_under_way(&a->aside))
 		return false;
 	extent = collect(a);
 	if (extent != EXTENTS_AHEAD_NONE)
@@ -124,7 +124,5 @@ void extents_ahead_make(struct extents_ahead *a, uint32_t extent)
 	}
 	a->making = true;
 	a->extent = extent;
-	a->made = -ENOMEM;
-	if (!helper_start(&a->helper))
-		a->most = 0;
+	aside_begin(&a->aside, make, a);
 }

@@ -9,7 +9,7 @@
 #ifndef COPPICED_EXTENTS_AHEAD_H
 #define COPPICED_EXTENTS_AHEAD_H
 
-#include "daemon/base/helper.h"
+#include "daemon/base/aside.h"
 #include "core.h"
 
 #define EXTENTS_AHEAD_NONE UINT32_MAX
@@ -22,10 +22,10 @@ struct extents_ahead {
 	uint32_t n_wanted;
 	uint32_t n_in_a_row; /* that were lent */
 	uint64_t lent_ns; /* when the last one was */
-	bool making; /* this one, which is the helper's while it is under way, as what comes of it */
+	bool making; /* this one, which is the thread's while it is at it, as what comes of it */
 	uint32_t extent;
 	int made; /* 0 or -errno */
-	struct helper helper;
+	struct aside aside; /* whose thread that is */
 };
 
 /* All below: the scheduler's thread. Of a pool of so many; all zero: none ever is ahead. 0 or

@@ -34,7 +34,7 @@ static void run(void *ctx)
 void plan_ahead_init(struct plan_ahead *a, struct sched_core *core, struct plan_cache *cache)
 {
 	*a = (struct plan_ahead){.core = core, .cache = cache};
-	helper_init(&a->helper, "coppice-plan", run, a);
+	aside_init(&a->aside, "coppice-plan");
 }
 
 /* Are its sequences still where it may serve their next tokens? */
@@ -71,12 +71,10 @@ struct plan *plan_ahead_next(struct plan_ahead *a, const struct plan *plan)
 	return a->plan;
 }
 
-/* Without a thread batches make their plans themselves. */
 void plan_ahead_start(struct plan_ahead *a)
 {
 	atomic_store(&a->state, PLAN_AHEAD_MAKING);
-	if (!helper_start(&a->helper))
-		atomic_store(&a->state, PLAN_AHEAD_NONE);
+	aside_begin(&a->aside, run, a);
 }
 
 struct plan *plan_ahead_take(struct plan_ahead *a, const struct plan_key *key, uint32_t *ret_later)
@@ -95,7 +93,7 @@ void plan_ahead_forget_model(struct plan_ahead *a, const struct sched_model *mod
 {
 	if (!a->plan || a->plan->model != model)
 		return;
-	helper_await(&a->helper);
+	aside_end(&a->aside);
 	atomic_store(&a->state, PLAN_AHEAD_NONE);
 	a->plan->model = NULL;
 	plan_drop(a->plan);
@@ -103,6 +101,6 @@ void plan_ahead_forget_model(struct plan_ahead *a, const struct sched_model *mod
 
 void plan_ahead_done(struct plan_ahead *a)
 {
-	helper_done(&a->helper);
+	aside_done(&a->aside);
 	plan_free(a->plan);
 }

@@ -16,7 +16,7 @@
 
 #include "plan_cache.h"
 
-#include "daemon/base/helper.h"
+#include "daemon/base/aside.h"
 
 enum plan_ahead_state { PLAN_AHEAD_NONE, PLAN_AHEAD_MAKING, PLAN_AHEAD_MADE };
 
@@ -27,7 +27,7 @@ struct plan_ahead {
 	/* owned; the thread's while it makes the plan, else the scheduler's; NULL: none yet */
 	struct plan *plan;
 	uint64_t begun; /* when it was asked for, in uses of plans */
-	struct helper helper;
+	struct aside aside; /* whose thread that is */
 };
 
 /* All below: the scheduler's thread. */
