@@ -5,7 +5,7 @@
  * A backend owns the KV pool (extents of equal size, named by index; the store decides what lies in
  * which page) and runs batches: append new K and V to pages, then attention over a work list. Page
  * p of a model with n pages to an extent lies in extent p / n. All calls come from one thread, the
- * scheduler's, but for open, close and prepare.
+ * scheduler's, but for open, close, prepare and extent_prepare.
  *
  * Several devices of one kind are a backend too (group/group.h). Each has as much of every extent.
  * Where they share the tokens of a model (shape->split), its page p is on device p mod their
@@ -343,6 +343,9 @@ struct backend_ops {
 	/* As commit, on any thread, beside all other calls but close; one at a time. Blocks until
 	 * the memory is there, and zeroed. NULL: this backend never does. */
 	int (*extent_prepare)(struct backend *b, uint32_t extent);
+	/* One that was prepared, and of which nothing submitted since knows, gives its memory up.
+	 * Does not wait for what is under way, if the driver does not. */
+	void (*extent_forget)(struct backend *b, uint32_t extent);
 	/* A committed one is zeroed in order with batches: behind those that were submitted, which
 	 * may still read and write it, and behind copies down of it. Does not wait for batches. 0,
 	 * or -ENOMEM, -EIO: it is of no use, and to be released. */

@@ -227,9 +227,12 @@ uint32_t store_seq_foresee(const struct store_seq *q, uint32_t n, struct store_f
 /* One of those extents gets memory now, as the pool's commit does, and need not when tokens come.
  * False: they have it, or there is none. */
 bool store_model_get_ready(struct store_model *m, const struct store_foresight *foresight);
-/* The extent that would be lent as the n-th from now on, from 0 on, if none came back and no model
- * had a spare. UINT32_MAX: there are not so many. */
-uint32_t store_next_extent(const struct store *s, uint32_t n);
+/* A free extent has memory already, zeroed: it is lent before others. Until it is lent, as the
+ * pool's commit hears, or it has none again. */
+void store_set_ready(struct store *s, uint32_t extent, bool ready);
+/* Which of the others that are free is lent first, if none comes back and no model has a spare.
+ * UINT32_MAX: there is none. */
+uint32_t store_next_unready(const struct store *s);
 /* What a step looks at, at once. */
 struct store_seq_view {
 	uint64_t path_version;

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* KV: extents that models have. WEIGHTS: with what programs take beside them. */
+/* KV: extents that models have, or are about to. WEIGHTS: with what programs take beside them. */
 enum ledger_use { LEDGER_KV, LEDGER_WEIGHTS, LEDGER_N_USES };
 
 struct ledger {

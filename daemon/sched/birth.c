@@ -103,8 +103,10 @@ static void free_store(struct sched *s)
 {
 	if (s->tiers.on && core_failed(&s->core))
 		return;
-	if (s->core.store)
+	if (s->core.store) {
 		sched_tiers_flush(s);
+		extents_let_go_ahead(s);
+	}
 	store_free(s->core.store);
 }
 

@@ -58,10 +58,15 @@ static bool let_go_ahead(struct sched *s)
 	return extent != EXTENTS_AHEAD_NONE;
 }
 
-void extents_done(struct sched *s)
+void extents_let_go_ahead(struct sched *s)
 {
+	extents_ahead_settle(&s->ahead);
 	while (let_go_ahead(s))
 		;
+}
+
+void extents_done(struct sched *s)
+{
 	extents_release_leaving(s);
 	extents_ahead_done(&s->ahead);
 	free(s->leaving);
@@ -89,19 +94,21 @@ static int renew(struct sched *s, uint32_t extent)
 	return r;
 }
 
-/* What nobody has yet is in nobody's way, even if the driver waits before it takes that back. */
+/* For one that is not ready: what nobody has yet is in nobody's way. */
 static int take_room(struct sched *s)
 {
 	uint64_t bytes = s->core.config->extent_bytes;
 	int r = ledger_take(s->core.ledger, LEDGER_KV, bytes);
 
-	while (r < 0) {
+	if (r < 0)
+		extents_ahead_settle(&s->ahead);
+	while (r < 0 && (r = ledger_take(s->core.ledger, LEDGER_KV, bytes)) < 0) {
 		uint32_t extent = extents_ahead_give(&s->ahead);
 
 		if (extent == EXTENTS_AHEAD_NONE)
 			break;
-		release(s, extent);
-		r = ledger_take(s->core.ledger, LEDGER_KV, bytes);
+		s->core.ops->extent_forget(s->core.backend, extent);
+		ledger_give(s->core.ledger, LEDGER_KV, bytes);
 	}
 	return r;
 }
@@ -135,17 +142,26 @@ uint32_t extents_left(void *ctx)
 	return (uint32_t)min_u64(n, UINT32_MAX);
 }
 
+static bool let_go_one_ahead(struct sched *s)
+{
+	s->ahead.n_wanted = 0;
+	extents_ahead_settle(&s->ahead);
+	return let_go_ahead(s);
+}
+
 bool extents_make_room(struct sched *s)
 {
-	uint64_t asked = ledger_is_asked(s->core.ledger), bytes = ledger_wants_kv(s->core.ledger);
+	uint64_t asked = ledger_is_asked(s->core.ledger), bytes;
 	uint64_t extent_bytes = s->core.config->extent_bytes;
 	uint32_t max_slices = backend_is_at_work(s) ? 0 : EVICT_SLICES;
 	int r;
 
-	if (bytes == 0)
+	if (ledger_wants_kv(s->core.ledger) == 0)
 		return false;
-	s->ahead.n_wanted = 0;
-	if (let_go_ahead(s))
+	if (let_go_one_ahead(s))
+		return true;
+	bytes = ledger_wants_kv(s->core.ledger);
+	if (bytes == 0)
 		return true;
 	r = store_give(s->core.store, (uint32_t)ceil_div_u64(bytes, extent_bytes), max_slices);
 	if (r == -ENOSPC)
@@ -155,19 +171,10 @@ bool extents_make_room(struct sched *s)
 
 void extents_look(struct sched *s)
 {
-	struct extents_ahead *a = &s->ahead;
-	bool more = extents_ahead_look(a);
+	bool more = extents_ahead_look(&s->ahead);
 
-	if (a->n_wanted == 0 && !backend_is_at_work(s))
-		while (let_go_ahead(s))
-			;
-	if (!more || s->n_leaving > 0 || ledger_is_asked(s->core.ledger))
-		return;
-	uint32_t extent = store_next_extent(s->core.store, a->n_ready);
-
-	if (extent == EXTENTS_AHEAD_NONE ||
-	    ledger_take(s->core.ledger, LEDGER_KV, s->core.config->extent_bytes) < 0)
-		a->n_wanted = a->n_ready;
-	else
-		extents_ahead_make(a, extent);
+	if (s->ahead.n_wanted == 0 && !backend_is_at_work(s))
+		(void)let_go_ahead(s);
+	else if (more && s->n_leaving == 0 && !ledger_is_asked(s->core.ledger))
+		extents_ahead_make(&s->ahead);
 }

@@ -6,6 +6,8 @@
 
 /* Of a pool of so many. 0 or -ENOMEM. */
 MUST_CHECK int extents_init(struct sched *s, uint32_t n);
+/* Those that nobody has yet go. */
+void extents_let_go_ahead(struct sched *s);
 /* The store has none any more, and the backend is at nothing. */
 void extents_done(struct sched *s);
 /* Does not wait for what the backend is at. */

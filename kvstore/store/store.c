@@ -119,9 +119,14 @@ void store_stats(const struct store *s, struct store_stats *ret)
 	ret->n_devices = s->pages.n_devices;
 }
 
-uint32_t store_next_extent(const struct store *s, uint32_t n)
+void store_set_ready(struct store *s, uint32_t extent, bool ready)
 {
-	return pages_next_extent(&s->pages, n);
+	pages_set_ready(&s->pages, extent, ready);
+}
+
+uint32_t store_next_unready(const struct store *s)
+{
+	return pages_next_unready(&s->pages);
 }
 
 uint64_t store_device_bytes(const struct store *s, uint32_t device)

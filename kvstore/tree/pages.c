@@ -70,6 +70,19 @@ static void extent_forget(struct extent *e)
 	e->sides = NULL;
 }
 
+/* Among the free ones: behind those that are ready, which are lent first. */
+static void free_insert(struct pages *p, struct extent *e)
+{
+	struct extent *last = NULL, *next;
+
+	for (next = LIST_FIRST(&p->free); next && next->ready; next = LIST_NEXT(next, link))
+		last = next;
+	if (last)
+		LIST_INSERT_AFTER(last, e, link);
+	else
+		LIST_INSERT_HEAD(&p->free, e, link);
+}
+
 /* An empty extent of the pool's becomes the model's, with memory. -ENOSPC, -ENOMEM. */
 static int extent_commit(struct pages *p, struct pages_lent *lent, struct extent **ret)
 {
@@ -84,6 +97,7 @@ static int extent_commit(struct pages *p, struct pages_lent *lent, struct extent
 		return -ENOSPC;
 	}
 	LIST_REMOVE(e, link);
+	e->ready = false;
 	e->lent = lent;
 	lent->n_extents++;
 	lent->n_free += lent->extent_pages;
@@ -102,7 +116,7 @@ static void extent_return(struct pages *p, struct extent *e)
 	lent->n_extents--;
 	lent->n_free -= lent->extent_pages;
 	p->n_extents_used--;
-	LIST_INSERT_HEAD(&p->free, e, link);
+	free_insert(p, e);
 	p->pool.release(p->pool.ctx, (uint32_t)(e - p->extents));
 }
 
@@ -176,11 +190,21 @@ bool pages_make_spare(struct pages *p, struct pages_lent *lent, uint32_t n)
 	return true;
 }
 
-uint32_t pages_next_extent(const struct pages *p, uint32_t n)
+void pages_set_ready(struct pages *p, uint32_t extent, bool ready)
+{
+	struct extent *e = &p->extents[extent];
+
+	LIST_REMOVE(e, link);
+	e->ready = false;
+	free_insert(p, e);
+	e->ready = ready;
+}
+
+uint32_t pages_next_unready(const struct pages *p)
 {
 	const struct extent *e = LIST_FIRST(&p->free);
 
-	for (; e && n > 0; n--)
+	while (e && e->ready)
 		e = LIST_NEXT(e, link);
 	return e ? (uint32_t)(e - p->extents) : PAGES_NONE;
 }

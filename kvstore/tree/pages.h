@@ -57,6 +57,7 @@ struct extent {
 	struct pages_lent *lent; /* whose it is; NULL: the pool's */
 	struct pages_tenant *tenant; /* NULL: no page is used */
 	uint32_t n_used;
+	bool ready; /* free, and there is memory for it: with others like it first of all in the pool */
 	LIST_ENTRY(extent) link; /* in pages.free, .vacant or .spares, while no page is used */
 };
 
@@ -161,8 +162,10 @@ uint32_t pages_look_on(struct pages *p, const struct pages_holder *h, struct sto
 /* The empty extent that would be lent next becomes a spare of the model's, with memory, if it has
  * less than n, and than it may. False: not, or there is none. */
 bool pages_make_spare(struct pages *p, struct pages_lent *lent, uint32_t n);
-/* The extent that would be lent as the n-th from now on, no spare; PAGES_NONE: there is none. */
-uint32_t pages_next_extent(const struct pages *p, uint32_t n);
+/* A free one has memory already: it is lent before others that are free. Or it has none again. */
+void pages_set_ready(struct pages *p, uint32_t extent, bool ready);
+/* Which free one is lent first of those that are not ready; PAGES_NONE: there is none. */
+uint32_t pages_next_unready(const struct pages *p);
 /* Hands out count rows at fill as a new slice. */
 struct store_slice pages_fill(const struct pages *p, const struct pages_lent *lent, uint32_t page,
 			      uint32_t count);

@@ -235,9 +235,9 @@ static void tensors_are_known_once_weights_have_been_waited_for(void **state)
 	assert_int_equal(coppice_weights_open(client.c, &fd, 1, &weights), 0);
 	close(fd);
 	assert_int_equal(coppice_weights_find(weights, name, &number), -ENOENT);
-	says(client.c, "coppice_weights_find: nobody has waited for the weights");
+	says(client.c, "coppice_weights_find: tensors are known once coppice_weights_wait");
 	assert_int_equal(coppice_weights_tensor(weights, 0, &tensor), -EINVAL);
-	says(client.c, "coppice_weights_tensor: nobody has waited");
+	says(client.c, "coppice_weights_tensor: tensors are known once");
 	assert_int_equal(coppice_weights_wait(weights, COPPICE_FOREVER, NULL), 0);
 	assert_int_equal(coppice_weights_find(weights, name, &number), 0);
 	assert_int_equal(coppice_weights_find(weights, "no", &number), -ENOENT);

@@ -141,6 +141,18 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 	return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+	*least = *greatest = 0;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
+{
+	(void)priority;
+	return cudaStreamCreateWithFlags(stream, flags);
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
 	(void)stream;

@@ -258,9 +258,7 @@ uint32_t coppice_weights_count(const struct coppice_weights *weights)
 static int explain_not_waited(const struct coppice_weights *weights, int r, const char *what)
 {
 	return explain(weights->c->key, r,
-		       "%s: nobody has waited for the weights, whose tensors are known only then: "
-		       "coppice_weights_wait",
-		       what);
+		       "%s: tensors are known once coppice_weights_wait has returned 0", what);
 }
 
 static int explain_number(const struct coppice_weights *weights, const char *what, uint32_t number)

@@ -1,6 +1,7 @@
 /* extents_ahead.c - how many are wanted, and which are ready. */
 #include "extents_ahead.h"
 
+#include "kvstore/store.h"
 #include "proto/arith.h"
 
 #include <errno.h>
@@ -44,45 +45,38 @@ void extents_ahead_count(struct extents_ahead *a)
 	a->lent_ns = now_ns;
 }
 
-static void give_back(struct extents_ahead *a)
-{
-	ledger_give(a->core->ledger, LEDGER_KV, a->core->config->extent_bytes);
-}
-
 /* What the thread was at, and has done by now. Without memory for one nobody is to have any
- * ahead. */
-static uint32_t collect(struct extents_ahead *a)
+ * ahead. Returns whether there is one. */
+static bool collect(struct extents_ahead *a)
 {
 	bool any = a->making;
 
 	a->making = false;
-	if (!any)
-		return EXTENTS_AHEAD_NONE;
-	if (a->made == 0)
-		return a->extent;
+	if (!any || a->made == 0)
+		return any;
 	a->n_wanted = 0;
-	give_back(a);
-	return EXTENTS_AHEAD_NONE;
+	ledger_give(a->core->ledger, LEDGER_KV, a->core->config->extent_bytes);
+	return false;
 }
 
-/* n_ready: it is not. */
-static uint32_t find(const struct extents_ahead *a, uint32_t extent)
+static void collect_ready(struct extents_ahead *a)
 {
-	uint32_t i = 0;
-
-	while (i < a->n_ready && a->ready[i] != extent)
-		i++;
-	return i;
+	if (!collect(a))
+		return;
+	a->ready[a->n_ready++] = a->extent;
+	store_set_ready(a->core->store, a->extent, true);
 }
 
 bool extents_ahead_take(struct extents_ahead *a, uint32_t extent)
 {
-	uint32_t i = find(a, extent);
+	uint32_t i = 0;
 
 	if (a->making && a->extent == extent) {
 		aside_end(&a->aside);
-		return collect(a) == extent;
+		return collect(a);
 	}
+	while (i < a->n_ready && a->ready[i] != extent)
+		i++;
 	if (i == a->n_ready)
 		return false;
 	a->n_ready--;
@@ -90,36 +84,38 @@ bool extents_ahead_take(struct extents_ahead *a, uint32_t extent)
 	return true;
 }
 
+void extents_ahead_settle(struct extents_ahead *a)
+{
+	aside_end(&a->aside);
+	collect_ready(a);
+}
+
 uint32_t extents_ahead_give(struct extents_ahead *a)
 {
-	uint32_t extent;
-
-	aside_end(&a->aside);
-	extent = collect(a);
-	if (extent != EXTENTS_AHEAD_NONE || a->n_ready == 0)
-		return extent;
-	return a->ready[--a->n_ready];
+	if (a->n_ready == 0)
+		return EXTENTS_AHEAD_NONE;
+	a->n_ready--;
+	store_set_ready(a->core->store, a->ready[a->n_ready], false);
+	return a->ready[a->n_ready];
 }
 
 bool extents_ahead_look(struct extents_ahead *a)
 {
-	uint32_t extent;
-
 	if (aside_is_under_way(&a->aside))
 		return false;
-	extent = collect(a);
-	if (extent != EXTENTS_AHEAD_NONE)
-		a->ready[a->n_ready++] = extent;
+	collect_ready(a);
 	if (a->core->now_ns >= extents_ahead_deadline_ns(a))
 		a->n_wanted = 0;
 	return a->n_wanted > a->n_ready;
 }
 
-void extents_ahead_make(struct extents_ahead *a, uint32_t extent)
+void extents_ahead_make(struct extents_ahead *a)
 {
-	if (find(a, extent) < a->n_ready) {
+	uint32_t extent = store_next_unready(a->core->store);
+
+	if (extent == EXTENTS_AHEAD_NONE ||
+	    ledger_take(a->core->ledger, LEDGER_KV, a->core->config->extent_bytes) < 0) {
 		a->n_wanted = a->n_ready;
-		give_back(a);
 		return;
 	}
 	a->making = true;

@@ -36,7 +36,9 @@ void extents_ahead_done(struct extents_ahead *a);
 void extents_ahead_count(struct extents_ahead *a);
 /* Is this one ready? It is its caller's then. Waits where it is in the making. */
 bool extents_ahead_take(struct extents_ahead *a, uint32_t extent);
-/* One that is to go; EXTENTS_AHEAD_NONE: there are none. Waits for one in the making. */
+/* Waits for the one in the making: what is ahead is ready then. */
+void extents_ahead_settle(struct extents_ahead *a);
+/* One that is ready is to go: that which is lent last. EXTENTS_AHEAD_NONE: none is. */
 uint32_t extents_ahead_give(struct extents_ahead *a);
 
 static inline uint32_t extents_ahead_n(const struct extents_ahead *a)
@@ -59,8 +61,8 @@ static inline bool extents_ahead_is_due(const struct extents_ahead *a)
 
 /* What the thread has made is ready. Returns whether one more is to be made. */
 bool extents_ahead_look(struct extents_ahead *a);
-/* This one, which the ledger has been told of, gets memory; if it is ready, no more are wanted for
- * now. */
-void extents_ahead_make(struct extents_ahead *a, uint32_t extent);
+/* The next that the store would lend gets memory, which the ledger has room for. Where there is
+ * none, or no room, no more are wanted for now. */
+void extents_ahead_make(struct extents_ahead *a);
 
 #endif

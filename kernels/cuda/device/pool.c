@@ -63,10 +63,16 @@ int pool_commit(struct pool *pool, uint32_t extent, struct CUstream_st *stream)
 	return -ENOMEM;
 }
 
+/* What it does goes before blocks that have not begun: somebody may wait for it. */
 static int open_stream_beside(struct pool *pool)
 {
-	if (pool->beside ||
-	    cudaStreamCreateWithFlags(&pool->beside, cudaStreamNonBlocking) == cudaSuccess)
+	int least, greatest;
+
+	if (pool->beside)
+		return 0;
+	if (cudaDeviceGetStreamPriorityRange(&least, &greatest) == cudaSuccess &&
+	    cudaStreamCreateWithPriority(&pool->beside, cudaStreamNonBlocking, greatest) ==
+		    cudaSuccess)
 		return 0;
 	return -ENOMEM;
 }

@@ -120,6 +120,12 @@ static int cuda_extent_prepare(struct backend *b, uint32_t extent)
 	return pool_prepare(&b->pool, extent);
 }
 
+static void cuda_extent_forget(struct backend *b, uint32_t extent)
+{
+	if (cudaSetDevice(b->device) == cudaSuccess)
+		pool_release(&b->pool, extent);
+}
+
 static void cuda_extent_release(struct backend *b, uint32_t extent)
 {
 	backend_enter(b);
@@ -429,6 +435,7 @@ static const struct backend_ops ops = {
 	.page_bytes = cuda_page_bytes,
 	.extent_commit = cuda_extent_commit,
 	.extent_prepare = cuda_extent_prepare,
+	.extent_forget = cuda_extent_forget,
 	.extent_release = cuda_extent_release,
 	.extent_renew = cuda_extent_renew,
 	.arena_attach = cuda_arena_attach,

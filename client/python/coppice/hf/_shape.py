@@ -24,7 +24,7 @@ REFUSED_KEYS = {
 REFUSED_TYPES = {
     "diffllama": "attention is the difference of two",
     "jetmoe": "keys are changed behind the cache",
-    "opt": "keys are changed behind the cache",
+    "opt": "queries are scaled before attention is called",
 }
 
 

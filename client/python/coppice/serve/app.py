@@ -7,7 +7,7 @@ import hmac
 import json
 import math
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, AsyncIterator, Awaitable, Callable
 
 from starlette.applications import Starlette
@@ -31,7 +31,6 @@ from .worker import Worker
 
 _LONG_TEXT = 4096  # of all prompts together: is encoded off the event loop's thread
 _SESSION_CHARS = 128
-_NOTE_S = 2.0
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -214,8 +213,7 @@ class Server:
         return Response(body, 200 if ready else 503, headers, "application/json")
 
     async def metrics(self, request: Request) -> Response:
-        with suppress(asyncio.TimeoutError):  # the daemon does not answer: what was noted last
-            await asyncio.wait_for(asyncio.to_thread(self.worker.note), _NOTE_S)
+        await self.worker.noted()
         text, kind = metrics.exposition()
         return Response(text, headers={"content-type": kind})
 

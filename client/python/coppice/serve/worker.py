@@ -13,6 +13,7 @@ import asyncio
 import logging
 import threading
 import time
+from contextlib import suppress
 from typing import Protocol
 
 import coppice
@@ -33,12 +34,15 @@ _TURN_S = 0.5  # the longest sleep, after which it looks whether it is to end
 
 _NOTE_S = 1.0
 SILENT_S = 10.0  # since a daemon has answered that hangs
+_TELL_S = 1.0  # what the engine has not told by then of the server's end is told without it
+_STOP_S = 5.0  # for an engine that is to close all it has
 
 _GONE = (coppice.DaemonGone, coppice.NoDaemon, coppice.TimedOut)
 _OF_THE_CHECKPOINT = (coppice.Unsupported, coppice.Invalid, coppice.NotFound)
 _DRAINING = "the daemon drains: it takes no new sequences"
 _SILENT = "the daemon does not answer"
 _LATER = "come back later"
+_ENDS = f"the server ends; {_LATER}"
 _MEND = "whoever runs the server has to mend that"
 
 log = logging.getLogger("coppice.serve")
@@ -77,15 +81,24 @@ class Worker:
         self._loop.call_later(DRAIN_S, self._end)
 
     def _end(self) -> None:
+        self._wake_to_end()
+        self._loop.call_later(_TELL_S, self._tell_end)
+
+    def _wake_to_end(self) -> None:
         self._over.set()
         with self._lock:
             if self._engine is not None:
                 self._engine.wake()
 
+    def _tell_end(self) -> None:
+        """Where the daemon hangs the engine does. What it tells later nobody hears."""
+        error = unavailable(_ENDS)
+        self._deliver([Event(stream, error=error) for stream in self._jobs])
+
     def stop(self) -> None:
-        """Blocks until the engine has closed all it had."""
-        self._end()
-        self._thread.join(timeout=10)
+        """Blocks until the engine has closed all it had, if the daemon lets it."""
+        self._wake_to_end()
+        self._thread.join(timeout=_STOP_S)
 
     @property
     def _silent(self) -> bool:
@@ -143,6 +156,20 @@ class Worker:
             metrics.READY.set(int(self.ready))
         finally:
             self._noting.release()
+
+    async def noted(self) -> None:
+        """After a note; where the daemon hangs, after a while. The thread is none that a process
+        waits for at its end."""
+        done = asyncio.Event()
+
+        def note() -> None:
+            self.note()
+            with suppress(RuntimeError):  # the loop is over
+                self._loop.call_soon_threadsafe(done.set)
+
+        threading.Thread(target=note, name="note", daemon=True).start()
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(done.wait(), 2 * _NOTE_S)
 
     def _stats(self) -> coppice.Stats | None:
         connection = self._connection
@@ -207,7 +234,7 @@ class Worker:
             except Exception as error:
                 self._run_end(engine, error)
                 raise
-            self._run_end(engine, unavailable("the server ends; come back later"))
+            self._run_end(engine, unavailable(_ENDS))
 
     def _run_turns(self, engine: Engine) -> None:
         """Another worker may be asked for /metrics, and tells what this one has noted."""

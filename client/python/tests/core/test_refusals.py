@@ -354,9 +354,9 @@ def test_a_model_that_is_not_supported_is_told_by_key(connection: coppice.Connec
 
 def test_tensors_of_weights_that_nobody_has_waited_for(connection: coppice.Connection) -> None:
     with coppice.open_weights(connection, CHECKPOINT) as weights:
-        with pytest.raises(coppice.NotFound, match="nobody has waited"):
+        with pytest.raises(coppice.NotFound, match="tensors are known once"):
             weights.find("model.norm.weight")
-        with pytest.raises(coppice.Invalid, match="nobody has waited"):
+        with pytest.raises(coppice.Invalid, match="tensors are known once"):
             weights.tensor(0)
         weights.wait()
         with pytest.raises(coppice.NotFound, match="no tensor x"):

@@ -16,6 +16,7 @@ import sys
 from coppice.serve import __main__, worker
 
 worker.DRAIN_S, worker.SILENT_S = 0.3, 1.5
+worker._TELL_S, worker._STOP_S = 0.3, 1.0
 sys.exit(__main__.main())
 """
 IMPATIENT = ("-c", _IMPATIENT)
@@ -55,6 +56,25 @@ def test_what_is_under_way_at_the_end_is_told_so(daemon, folder, number):
         whole.close()
         assert server.process.wait(10) in (0, 130, -number)
     finally:
+        server.end()
+
+
+def test_a_server_ends_whose_daemon_hangs(own_daemon, folder):
+    """Who waits is told so, and no thread that waits for the daemon keeps the process."""
+    server = Server(folder, own_daemon.socket, program=IMPATIENT)
+    try:
+        wait_for(server.is_ready)
+        link = asked(server, stream=True)
+        answer = link.getresponse()
+        answer.read(100)
+        own_daemon.process.send_signal(signal.SIGSTOP)
+        assert server.get("/metrics")[0] == 200
+        server.process.send_signal(signal.SIGTERM)
+        assert b"the server ends; come back later" in answer.read()
+        link.close()
+        server.process.wait(10)
+    finally:
+        server.process.kill()
         server.end()
 
 
