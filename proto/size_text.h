@@ -1,6 +1,6 @@
 /*
- * size_text.h - sizes as people write them. Never rounded: what is said is what was meant, in as few
- * digits as that allows.
+ * size_text.h - sizes as people write them. Never rounded: what is said is what was meant, in as
+ * few digits as that allows.
  */
 #ifndef COPPICE_SIZE_TEXT_H
 #define COPPICE_SIZE_TEXT_H

@@ -57,7 +57,7 @@ struct extent {
 	struct pages_lent *lent; /* whose it is; NULL: the pool's */
 	struct pages_tenant *tenant; /* NULL: no page is used */
 	uint32_t n_used;
-	bool ready; /* free, and there is memory for it: with others like it first of all in the pool */
+	bool ready; /* free, and has memory: with others like it first of all in the pool */
 	LIST_ENTRY(extent) link; /* in pages.free, .vacant or .spares, while no page is used */
 };
 

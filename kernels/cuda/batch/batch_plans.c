@@ -66,16 +66,18 @@ static struct batch_plan *oldest_plan(struct batch *b)
 	return oldest;
 }
 
-/* That of the plan which this one replaces, if it has room and the batch at hand has not used it. */
+static bool may_have(const struct batch *b, const struct batch_plan *plan, size_t bytes)
+{
+	return bytes <= plan->device.bytes && plan->used <= b->uses_before;
+}
+
+/* That of the plan which this one replaces, if it has room, and the batch at hand has not used
+ * it. */
 static struct batch_plan *replaced_place(struct batch *b, size_t bytes, uint64_t replaces)
 {
-	for (uint32_t i = 0; replaces && i < BATCH_PLANS; i++) {
-		struct batch_plan *plan = &b->plans[i];
-
-		if (plan->plan_id == replaces)
-			return bytes <= plan->device.bytes && plan->used <= b->uses_before ? plan
-											   : NULL;
-	}
+	for (uint32_t i = 0; replaces && i < BATCH_PLANS; i++)
+		if (b->plans[i].plan_id == replaces)
+			return may_have(b, &b->plans[i], bytes) ? &b->plans[i] : NULL;
 	return NULL;
 }
 
