@@ -134,10 +134,19 @@ gpu_mps() {
 	fi
 }
 
+# That programs see.
+n_gpus() {
+	if [[ -n ${CUDA_VISIBLE_DEVICES+there} ]]; then
+		tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c .
+	else
+		nvidia-smi -L 2>/dev/null | grep -c '^GPU '
+	fi
+}
+
 # Groups of two to four devices: those that there are, over and over where they are fewer.
 gpu_groups() { # folder of the tests
 	local at=$1 n i names=0 all
-	n=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+	n=$(n_gpus)
 	n=$((n > 1 ? n : 1))
 	for ((i = 1; i < 4; i++)); do
 		names+=,$((i % n))

@@ -41,10 +41,11 @@ static int make_streams(struct agent *agent, struct fault *fault)
 	return 0;
 }
 
-static int set_place(struct agent *agent, struct fault *fault)
+static int set_address(struct agent *agent, struct fault *fault)
 {
-	struct daemon_place *p = &agent->place;
-	*p = (struct daemon_place){.socket_path = agent->options->socket_path, .stop = agent->stop};
+	struct daemon_address *p = &agent->address;
+	*p = (struct daemon_address){.socket_path = agent->options->socket_path,
+				     .stop = agent->stop};
 	while (agent->options->private_kv && !p->salt)
 		if (getrandom(&p->salt, sizeof(p->salt), 0) != sizeof(p->salt))
 			return fault_set(fault, -EIO, "no random salt: %s", strerror(errno));
@@ -69,7 +70,7 @@ static int open_by_daemon(struct agent *agent, struct fault *fault)
 {
 	const struct options *o = agent->options;
 	const struct forward_daemon_options options = {
-		.place = agent->place,
+		.address = agent->address,
 		.n_parts = agent->n_streams,
 		.n_top = sampler_n_top(&o->sampling, COPPICE_TOP_MAX),
 		.sleep_us = o->layer_sleep_us,
@@ -95,7 +96,7 @@ static int open_self(struct agent *agent, struct fault *fault)
 {
 	const struct options *o = agent->options;
 	const struct daemon_options options = {
-		.place = agent->place,
+		.address = agent->address,
 		.model = {.size = sizeof(options.model),
 			  .name = agent->name,
 			  .dtype = o->has_kv_dtype ? o->kv_dtype
@@ -138,7 +139,7 @@ static int set_up(struct agent *agent, struct fault *fault)
 	if (r == 0)
 		r = make_streams(agent, fault);
 	if (r == 0)
-		r = set_place(agent, fault);
+		r = set_address(agent, fault);
 	if (r < 0)
 		return r;
 

@@ -16,7 +16,7 @@ struct agent {
 	const volatile sig_atomic_t *stop;
 	const char *name; /* of the model: borrowed, or in folder */
 	char folder[PATH_MAX];
-	struct daemon_place place; /* borrows options' path */
+	struct daemon_address address; /* borrows options' path */
 	struct forward_limits limits;
 	uint32_t n_vocab, max_positions;
 	struct forward *forward; /* one of these two */

@@ -10,7 +10,7 @@
 
 bool daemon_stopped(const struct daemon *self)
 {
-	return self->place.stop && *self->place.stop;
+	return self->address.stop && *self->address.stop;
 }
 
 int daemon_fail(const struct daemon *self, int error, const char *what, struct fault *fault)
@@ -36,10 +36,10 @@ int daemon_wait(struct daemon *self, uint64_t ticket, const char *what, struct f
 	}
 }
 
-int daemon_open(struct daemon *ret, const struct daemon_place *place, struct fault *fault)
+int daemon_open(struct daemon *ret, const struct daemon_address *address, struct fault *fault)
 {
-	struct daemon self = {.place = *place};
-	int r = coppice_connect(&self.coppice, place->socket_path);
+	struct daemon self = {.address = *address};
+	int r = coppice_connect(&self.coppice, address->socket_path);
 	if (r < 0)
 		return daemon_fail(&self, r, "no daemon", fault);
 	r = coppice_lane_new(self.coppice, &self.lane);
@@ -66,7 +66,7 @@ int daemon_seq_open(struct daemon *self, const uint32_t *ids, uint32_t n, struct
 		    struct fault *fault)
 {
 	struct daemon_seq seq = {0};
-	int r = coppice_seq_open(self->lane, self->model, ids, n, self->place.salt, &seq.handle,
+	int r = coppice_seq_open(self->lane, self->model, ids, n, self->address.salt, &seq.handle,
 				 &seq.match);
 	if (r < 0)
 		return daemon_fail(self, r, "the prompt was not opened", fault);

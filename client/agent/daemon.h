@@ -16,14 +16,14 @@
 
 #define DAEMON_SLICE_NS 200000000u /* how long a signal may go unseen */
 
-struct daemon_place {
+struct daemon_address {
 	const char *socket_path; /* NULL: the library's choice */
 	uint64_t salt; /* of its sequences */
 	const volatile sig_atomic_t *stop; /* NULL: nothing stops it */
 };
 
 struct daemon {
-	struct daemon_place place;
+	struct daemon_address address;
 	struct coppice *coppice; /* owned, and so are the next two */
 	struct coppice_arena *arena; /* NULL until one is made */
 	struct coppice_lane *lane;
@@ -38,7 +38,7 @@ struct daemon_seq {
 };
 
 /* Connects and makes a lane. Blocks. 0, or -errno and a sentence. */
-MUST_CHECK int daemon_open(struct daemon *ret, const struct daemon_place *place,
+MUST_CHECK int daemon_open(struct daemon *ret, const struct daemon_address *address,
 			   struct fault *fault);
 /* Its sequences must be closed. A zeroed struct is fine. */
 void daemon_close(struct daemon *self);

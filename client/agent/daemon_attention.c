@@ -108,7 +108,7 @@ int daemon_attention_open(struct daemon_attention *ret, const struct daemon_opti
 		.options = *options,
 		.layout.size = sizeof(ret->layout),
 	};
-	int r = daemon_open(&ret->daemon, &options->place, fault);
+	int r = daemon_open(&ret->daemon, &options->address, fault);
 	if (r == 0)
 		r = open_model(ret, fault);
 	if (r == 0)

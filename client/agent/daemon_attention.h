@@ -12,7 +12,7 @@
 #include "daemon.h"
 
 struct daemon_options {
-	struct daemon_place place;
+	struct daemon_address address;
 	struct coppice_model_info model; /* name must outlive the session */
 	uint32_t max_rows;
 	uint32_t layer_sleep_us; /* before each layer's step */

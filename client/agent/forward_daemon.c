@@ -213,7 +213,7 @@ int forward_daemon_connect(struct forward_daemon *self,
 	describe(self);
 	self->n_top = options->n_top;
 	self->sleep_us = options->sleep_us;
-	return daemon_open(&self->daemon, &options->place, fault);
+	return daemon_open(&self->daemon, &options->address, fault);
 }
 
 int forward_daemon_load(struct forward_daemon *self, bool progress, struct fault *fault)

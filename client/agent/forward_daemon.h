@@ -25,7 +25,7 @@ struct forward_daemon {
 
 /* How a program is run. */
 struct forward_daemon_options {
-	struct daemon_place place;
+	struct daemon_address address;
 	uint32_t n_parts; /* of a run, at most */
 	uint32_t n_top; /* of the likeliest; 0: all logits */
 	uint32_t sleep_us; /* before each entry */

@@ -13,7 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-struct place {
+/* Where a config speaks of it. */
+struct rope_keys {
 	struct reading top; /* config.json */
 	struct reading inner; /* rope_scaling or rope_parameters */
 	const struct family *family;
@@ -65,7 +66,7 @@ static bool may_have(enum rope_kind kind, const char *name)
 	return false;
 }
 
-static int check_inner(const struct place *at, enum rope_kind kind)
+static int check_inner(const struct rope_keys *at, enum rope_kind kind)
 {
 	const char *name;
 	json_t *value;
@@ -86,7 +87,7 @@ static bool has_entries(const struct reading *in)
 	return in->object && json_object_size(in->object) > 0;
 }
 
-static int find_inner(struct place *at)
+static int find_inner(struct rope_keys *at)
 {
 	struct reading old;
 	int r = reading_object(&at->top, "rope_scaling", "rope_scaling.", &old);
@@ -100,7 +101,7 @@ static int find_inner(struct place *at)
 	return r;
 }
 
-static int refuse_kind(const struct place *at, const char *key, const char *name)
+static int refuse_kind(const struct rope_keys *at, const char *key, const char *name)
 {
 	return reading_refuse(
 		&at->inner, -ENOTSUP, key,
@@ -113,7 +114,7 @@ static int refuse_kind(const struct place *at, const char *key, const char *name
 			  "beyond that \"linear\" or \"yarn\" are fixed");
 }
 
-static int read_kind(const struct place *at, enum rope_kind *ret)
+static int read_kind(const struct rope_keys *at, enum rope_kind *ret)
 {
 	const char *key = reading_find(&at->inner, "rope_type") ? "rope_type" : "type";
 	const bool is_old = !strcmp(at->inner.within, "rope_scaling.");
@@ -135,15 +136,15 @@ static int read_kind(const struct place *at, enum rope_kind *ret)
 }
 
 /* Where both places have a key, the inner one is meant. */
-static const struct reading *place_of(const struct place *at, const char *key)
+static const struct reading *reading_of(const struct rope_keys *at, const char *key)
 {
 	return reading_find(&at->inner, key) ? &at->inner : &at->top;
 }
 
-static int read_turned(const struct place *at, struct rope *rope)
+static int read_turned(const struct rope_keys *at, struct rope *rope)
 {
 	static const char key[] = "partial_rotary_factor";
-	const struct reading *in = place_of(at, key);
+	const struct reading *in = reading_of(at, key);
 	double partial;
 	int r = reading_number(in, key, 1, &partial);
 	if (r < 0)
@@ -158,7 +159,7 @@ static int read_turned(const struct place *at, struct rope *rope)
 }
 
 /* The outer one is meant, and phi3 has one always: where the two differ, one of them is wrong. */
-static int read_original(const struct place *at, double *ret)
+static int read_original(const struct rope_keys *at, double *ret)
 {
 	static const char key[] = "original_max_position_embeddings";
 	const uint32_t fallback = at->family->original_positions;
@@ -177,7 +178,7 @@ static int read_original(const struct place *at, double *ret)
 	return r;
 }
 
-static int read_needed(const struct place *at, const struct rope *rope, const char *key,
+static int read_needed(const struct rope_keys *at, const struct rope *rope, const char *key,
 		       double *ret)
 {
 	char why[64];
@@ -186,7 +187,7 @@ static int read_needed(const struct place *at, const struct rope *rope, const ch
 					     : reading_refuse(&at->inner, -EINVAL, key, why);
 }
 
-static int read_llama3(const struct place *at, struct rope *rope)
+static int read_llama3(const struct rope_keys *at, struct rope *rope)
 {
 	int r = read_needed(at, rope, "factor", &rope->factor);
 	if (r == 0)
@@ -200,7 +201,7 @@ static int read_llama3(const struct place *at, struct rope *rope)
 }
 
 /* The factor, or where it is left out how often the original positions go into all. */
-static int read_factor(const struct place *at, struct rope *rope)
+static int read_factor(const struct rope_keys *at, struct rope *rope)
 {
 	return reading_number(&at->inner, "factor",
 			      at->shape->max_positions / rope->original_positions, &rope->factor);
@@ -211,7 +212,7 @@ static double yarn_scale(double factor, double mscale)
 	return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
-static int read_yarn_attention(const struct place *at, struct rope *rope)
+static int read_yarn_attention(const struct rope_keys *at, struct rope *rope)
 {
 	double scale = 1, scale_all = 1;
 	int r = 0;
@@ -228,7 +229,7 @@ static int read_yarn_attention(const struct place *at, struct rope *rope)
 				      &rope->attention_factor);
 }
 
-static int read_yarn(const struct place *at, struct rope *rope)
+static int read_yarn(const struct rope_keys *at, struct rope *rope)
 {
 	int r = read_factor(at, rope);
 	if (r == 0)
@@ -240,12 +241,12 @@ static int read_yarn(const struct place *at, struct rope *rope)
 	if (r == 0)
 		r = reading_flag(&at->inner, "truncate", true, &rope->truncate);
 	if (r == 0 && rope->theta <= 1)
-		r = reading_refuse(place_of(at, "rope_theta"), -EINVAL, "rope_theta",
+		r = reading_refuse(reading_of(at, "rope_theta"), -EINVAL, "rope_theta",
 				   "it must be above 1");
 	return r < 0 ? r : read_yarn_attention(at, rope);
 }
 
-static int read_divisors(const struct place *at, const char *key, struct rope *rope)
+static int read_divisors(const struct rope_keys *at, const char *key, struct rope *rope)
 {
 	const json_t *list = reading_find(&at->inner, key);
 	const size_t n = rope->n_turned / 2;
@@ -264,14 +265,14 @@ static int read_divisors(const struct place *at, const char *key, struct rope *r
 	return 0;
 }
 
-static int read_longrope(const struct place *at, struct rope *rope)
+static int read_longrope(const struct rope_keys *at, struct rope *rope)
 {
 	const bool is_long = at->shape->limit > rope->original_positions;
 	int r = read_factor(at, rope);
 	if (r == 0)
 		r = read_divisors(at, is_long ? "long_factor" : "short_factor", rope);
 	if (r == 0 && rope->original_positions < 2)
-		r = reading_refuse(place_of(at, "original_max_position_embeddings"), -EINVAL,
+		r = reading_refuse(reading_of(at, "original_max_position_embeddings"), -EINVAL,
 				   "original_max_position_embeddings", "it must be 2 at least");
 	if (r < 0)
 		return r;
@@ -280,7 +281,7 @@ static int read_longrope(const struct place *at, struct rope *rope)
 	return reading_number(&at->inner, "attention_factor", scale, &rope->attention_factor);
 }
 
-static int read_parameters(const struct place *at, struct rope *rope)
+static int read_parameters(const struct rope_keys *at, struct rope *rope)
 {
 	switch (rope->kind) {
 	case ROPE_LINEAR:
@@ -298,7 +299,7 @@ static int read_parameters(const struct place *at, struct rope *rope)
 }
 
 /* Numbers of any size are JSON; fp32 and fp64 have an end. */
-static int check_frequencies(const struct place *at, const struct rope *rope)
+static int check_frequencies(const struct rope_keys *at, const struct rope *rope)
 {
 	double inv_freq[ROPE_HALF_MAX];
 	bool good = rope->attention_factor < 1e6;
@@ -314,7 +315,7 @@ static int check_frequencies(const struct place *at, const struct rope *rope)
 int rope_read(const struct reading *in, const struct family *family, const struct rope_shape *shape,
 	      struct rope *ret)
 {
-	struct place at = {.top = *in, .family = family, .shape = shape};
+	struct rope_keys at = {.top = *in, .family = family, .shape = shape};
 	struct rope rope = {.attention_factor = 1, .factor = 1};
 	int r = find_inner(&at);
 	if (r == 0)
@@ -322,7 +323,7 @@ int rope_read(const struct reading *in, const struct family *family, const struc
 	if (r == 0)
 		r = check_inner(&at, rope.kind);
 	if (r == 0)
-		r = reading_number(place_of(&at, "rope_theta"), "rope_theta", family->theta,
+		r = reading_number(reading_of(&at, "rope_theta"), "rope_theta", family->theta,
 				   &rope.theta);
 	if (r == 0)
 		r = read_turned(&at, &rope);

@@ -16,7 +16,7 @@
 struct file {
 	struct value_target *target; /* borrowed */
 	FILE *stream;
-	struct value_place place;
+	struct value_origin place;
 	uint32_t lines[KEYS_MAX]; /* on which each key stands; 0: on none so far */
 	unsigned n_errors;
 };

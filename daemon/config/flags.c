@@ -89,7 +89,7 @@ static void own_read(struct flags *flags, const struct table *table, int option,
 
 static void alias_read(struct flags *flags, const struct key_alias *alias, const char *value)
 {
-	const struct value_place place = {0};
+	const struct value_origin place = {0};
 	bool old;
 
 	value_warn_old(&place, alias->name, alias->key);
@@ -136,7 +136,7 @@ static int verify_tier_set(struct config *config, const char *path)
 
 int flags_apply(const struct flags *flags, struct value_target *target)
 {
-	const struct value_place place = {0};
+	const struct value_origin place = {0};
 	int r = 0;
 
 	for (size_t i = 0; i < keys_n; i++) {

@@ -244,7 +244,7 @@ static bool is_number(const struct key *key)
 	       key->kind == KEY_OCTAL;
 }
 
-static void place_text(const struct value_place *place, const char *name, char *text, size_t bytes)
+static void place_text(const struct value_origin *place, const char *name, char *text, size_t bytes)
 {
 	char flag[KEY_FLAG_BYTES];
 
@@ -256,7 +256,7 @@ static void place_text(const struct value_place *place, const char *name, char *
 }
 
 int value_read(struct value_target *target, const struct key *key, const char *text,
-	       const struct value_place *place)
+	       const struct value_origin *place)
 {
 	char where[PATH_MAX + 64], accepted[160], unit = units_of(text);
 
@@ -274,7 +274,7 @@ int value_read(struct value_target *target, const struct key *key, const char *t
 	return -EINVAL;
 }
 
-void value_warn_old(const struct value_place *place, const char *old, const char *name)
+void value_warn_old(const struct value_origin *place, const char *old, const char *name)
 {
 	char where[PATH_MAX + 64], flag[KEY_FLAG_BYTES];
 

@@ -35,12 +35,12 @@ bool program_run_fits(const struct program *p, const struct backend_run *run,
 	return rows_fit(p, run->rows, max_rows) && queries_fit(run);
 }
 
-void program_place_next(const struct program *p, struct program_place *place)
+void program_place_next(const struct program *p, struct program_cursor *place)
 {
 	place->part = 0;
 	if (++place->op < p->kinds[p->kind_of[place->layer]].n_ops)
 		return;
-	*place = (struct program_place){.layer = place->layer + 1};
+	*place = (struct program_cursor){.layer = place->layer + 1};
 }
 
 /* ---- what is read ---------------------------------------------------------------------------- */
@@ -54,7 +54,7 @@ static void add_reads(struct program_reads *reads, const struct program_tensor *
 }
 
 static void add_op(struct program_reads *reads, const struct program *p,
-		   const struct program_place *place)
+		   const struct program_cursor *place)
 {
 	const struct program_op *op = program_op_at(p, place);
 
@@ -65,7 +65,7 @@ static void add_op(struct program_reads *reads, const struct program *p,
 /* Returns how many operations read them. */
 static uint32_t add_layers(struct program_reads *reads, const struct program *p)
 {
-	struct program_place place = {0};
+	struct program_cursor place = {0};
 	uint32_t n = 0;
 
 	for (; !program_is_at_head(p, &place); program_place_next(p, &place), n++)
@@ -107,7 +107,7 @@ void program_times_init(struct program_times *t, const struct program *p,
 	};
 }
 
-double program_times_ns(const struct program_times *t, const struct program_place *place)
+double program_times_ns(const struct program_times *t, const struct program_cursor *place)
 {
 	struct program_reads reads = {0};
 
@@ -118,13 +118,13 @@ double program_times_ns(const struct program_times *t, const struct program_plac
 	       (program_op_at(t->p, place)->kind == PROGRAM_ATTEND ? t->expected->attend : 0);
 }
 
-double program_times_part(const struct program_times *t, const struct program_place *place)
+double program_times_part(const struct program_times *t, const struct program_cursor *place)
 {
 	return t->all_ns > 0 ? program_times_ns(t, place) / t->all_ns : 0;
 }
 
-double program_times_between(const struct program_times *t, struct program_place from,
-			     const struct program_place *to)
+double program_times_between(const struct program_times *t, struct program_cursor from,
+			     const struct program_cursor *to)
 {
 	double part = 0;
 

@@ -85,9 +85,9 @@ static void make_own(struct client *cl)
 	cl->by_daemon.program->info.eps += 1e-9f * (float)(cl->number + 1);
 }
 
-static void connect_by_daemon(struct client *cl, const struct daemon_place *place)
+static void connect_by_daemon(struct client *cl, const struct daemon_address *address)
 {
-	const struct forward_daemon_options options = {.place = *place, .n_top = N_TOP};
+	const struct forward_daemon_options options = {.address = *address, .n_top = N_TOP};
 	struct fault fault;
 
 	must(forward_daemon_connect(&cl->by_daemon, &options, &fault), &fault);
@@ -108,25 +108,25 @@ static void make_by_daemon(struct client *cl)
 	must(forward_daemon_make(&cl->by_daemon, cl->o->n_seqs, &fault), &fault);
 }
 
-static void open_by_daemon(struct client *cl, const struct daemon_place *place)
+static void open_by_daemon(struct client *cl, const struct daemon_address *address)
 {
 	uint64_t start_ns;
 
 	read_model(cl);
 	if (cl->o->own_program)
 		make_own(cl);
-	connect_by_daemon(cl, place);
+	connect_by_daemon(cl, address);
 	start_ns = clock_now_ns();
 	load_by_daemon(cl);
 	cl->figures->weights_ms = ms_since(start_ns);
 	make_by_daemon(cl);
 }
 
-static void open_by_self(struct client *cl, const struct daemon_place *place)
+static void open_by_self(struct client *cl, const struct daemon_address *address)
 {
 	const uint32_t first = cl->o->n_seqs * (cl->o->prompt + 1);
 	const struct forward_limits limits = {cl->o->n_seqs, first > CHUNK ? first : CHUNK};
-	const struct daemon_options options = {.place = *place,
+	const struct daemon_options options = {.address = *address,
 					       .model = {.name = cl->o->model->name,
 							 .dtype = COPPICE_BF16}};
 	struct fault fault;
@@ -146,12 +146,12 @@ static void make_sampler(struct client *cl)
 
 static void open_all(struct client *cl)
 {
-	const struct daemon_place place = {.socket_path = cl->o->socket};
+	const struct daemon_address address = {.socket_path = cl->o->socket};
 
 	if (cl->o->apart)
-		open_by_self(cl, &place);
+		open_by_self(cl, &address);
 	else
-		open_by_daemon(cl, &place);
+		open_by_daemon(cl, &address);
 	make_sampler(cl);
 }
 
@@ -447,7 +447,7 @@ static double lap_ms(struct client *cl, enum slow_kind kind, uint64_t *since_ns)
 
 static void open_joiner(struct client *cl, struct decode_joins *joins)
 {
-	const struct daemon_place place = {.socket_path = cl->o->socket};
+	const struct daemon_address address = {.socket_path = cl->o->socket};
 	double weights_ms;
 
 	read_model(cl);
@@ -455,7 +455,7 @@ static void open_joiner(struct client *cl, struct decode_joins *joins)
 	make_sampler(cl);
 	uint64_t at_ns = clock_now_ns();
 
-	connect_by_daemon(cl, &place);
+	connect_by_daemon(cl, &address);
 	joins->connect_ms += lap_ms(cl, SLOW_SESSION, &at_ns);
 	load_by_daemon(cl);
 	joins->weights_ms += weights_ms = lap_ms(cl, SLOW_WEIGHTS, &at_ns);

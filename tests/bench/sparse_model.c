@@ -96,7 +96,7 @@ static bool on_gpu(const struct sparse_options *options)
 static void open_attention(struct table *t)
 {
 	const struct llama_config *c = &t->model.config;
-	const struct daemon_options options = {.place.socket_path = t->process.socket,
+	const struct daemon_options options = {.address.socket_path = t->process.socket,
 					       .model = {.name = "trained",
 							 .n_layers = c->n_layers,
 							 .n_q_heads = c->n_q_heads,
@@ -197,7 +197,7 @@ static double run_window(struct table *t, uint32_t window, double tau, uint64_t 
 		ids[i] = (unsigned char)t->held_out[(size_t)window * n + i];
 		positions[i] = i;
 	}
-	t->daemon.daemon.place.salt = salt; /* nothing of another tau's */
+	t->daemon.daemon.address.salt = salt; /* nothing of another tau's */
 	fail_on(daemon_seq_open(&t->daemon.daemon, ids, n, &seq, &fault), &fault);
 	if (coppice_seq_sparse(seq.handle, &wish, &t->daemon.daemon.last_ticket) != 0)
 		errx(1, "%s", coppice_explain(t->daemon.daemon.coppice));

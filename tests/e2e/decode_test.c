@@ -46,7 +46,7 @@ static void app_open(struct app *app, const char *name)
 	if (llama_load(MODEL_DIR, &app->model, &fault) < 0)
 		fail_msg("%s", fault.text);
 	const struct llama_config *c = &app->model.config;
-	const struct daemon_options options = {.place.socket_path = service.socket,
+	const struct daemon_options options = {.address.socket_path = service.socket,
 					       .model = {.name = name,
 							 .n_layers = c->n_layers,
 							 .n_q_heads = c->n_q_heads,

@@ -421,7 +421,7 @@ static void service_start(struct service *s, enum coppice_dtype dtype)
 {
 	const struct llama *model = &main_fixture.model;
 	const struct daemon_options options = {
-		.place.socket_path = s->socket,
+		.address.socket_path = s->socket,
 		.model = {.name = "llama_test",
 			  .n_layers = model->config.n_layers,
 			  .n_q_heads = model->config.n_q_heads,

@@ -32,7 +32,7 @@ template <uint32_t N> __device__ inline void load_columns(float (&to)[N], const 
 }
 
 /* A warp's row and query head among those that partials are of. */
-struct merge_place {
+struct merge_warp {
 	uint32_t head, n_heads; /* of the schedule's rows, all KV heads */
 	uint32_t first, step; /* it adds these of the row's partials */
 };
@@ -40,7 +40,7 @@ struct merge_place {
 /* Adds the partials first, first + step, ... in this order. */
 template <uint32_t DIM>
 __device__ inline void merge_parts(const struct device_attend &a, const struct device_merge &m,
-				   const struct merge_place &p,
+				   const struct merge_warp &p,
 				   struct merged<kv_lane_values(DIM)> &ret)
 {
 	constexpr uint32_t n = kv_lane_values(DIM);
@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32)
 	uint32_t n_warps = 1u << a.merge_warps_log2;
 	uint32_t warp = blockIdx.x * MERGE_WARPS + threadIdx.x / 32;
 	uint32_t index = (warp >> a.merge_warps_log2) / n_heads;
-	struct merge_place place = {(warp >> a.merge_warps_log2) % n_heads, n_heads, warp % n_warps,
-				    n_warps};
+	struct merge_warp place = {(warp >> a.merge_warps_log2) % n_heads, n_heads, warp % n_warps,
+				   n_warps};
 	struct merged<kv_lane_values(DIM)> mine = merged_nothing<kv_lane_values(DIM)>();
 	struct device_merge m = {};
 	struct device_row row = {};

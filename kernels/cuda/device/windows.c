@@ -7,7 +7,7 @@
 #include "proto/arith.h"
 
 /* Where a token lies. */
-struct place {
+struct page_row {
 	uint32_t page, row;
 };
 
@@ -15,12 +15,14 @@ struct place {
 struct walk {
 	const struct work_shape *shape;
 	struct pool_pages pages;
-	struct place next; /* where the next token has to be, for a window to go on side by side */
+	struct page_row
+		next; /* where the next token has to be, for a window to go on side by side */
 };
 
 /* Tokens from row on, the in-th of a window: what it is, and whether it had been whole or
  * nothing. */
-static uint32_t window_goes_on(const struct walk *w, struct place at, uint32_t in, uint32_t *window)
+static uint32_t window_goes_on(const struct walk *w, struct page_row at, uint32_t in,
+			       uint32_t *window)
 {
 	uint32_t had = *window;
 
@@ -44,12 +46,12 @@ uint32_t windows_find(const struct pool *pool, const struct work_shape *shape,
 		uint32_t row = slices[i].first, end = row + slices[i].count, n;
 
 		for (; row < end; row += n, pos += n) {
-			struct place at = {slices[i].page, row};
+			struct page_row at = {slices[i].page, row};
 			uint32_t in = pos % WINDOW_TOKENS;
 
 			n = min_u32(end - row, WINDOW_TOKENS - in);
 			n_none += window_goes_on(&walk, at, in, &ret[pos / WINDOW_TOKENS]);
-			walk.next = (struct place){at.page, row + n};
+			walk.next = (struct page_row){at.page, row + n};
 		}
 	}
 	return n_none;

@@ -81,7 +81,7 @@ static int check_slices(const struct backend_program *program, const struct prog
 	return r || !rest ? r : check_matrix(program, t, rest, why);
 }
 
-static int check_op(const struct backend_program *program, const struct program_place *place,
+static int check_op(const struct backend_program *program, const struct program_cursor *place,
 		    char why[PROGRAM_WHY_BYTES])
 {
 	const struct program *p = program->p;
@@ -101,7 +101,7 @@ static int check_layer(const struct backend_program *program, uint32_t layer,
 		       char why[PROGRAM_WHY_BYTES])
 {
 	const struct program *p = program->p;
-	struct program_place place = {.layer = layer};
+	struct program_cursor place = {.layer = layer};
 	int r = 0;
 
 	for (; place.op < p->kinds[p->kind_of[layer]].n_ops && !r; place.op++)

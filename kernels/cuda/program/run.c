@@ -277,7 +277,7 @@ uint32_t pass_slice_outs(const struct backend_program *program, const struct pro
 	return (uint32_t)min_u64(max_u64(n, SLICE_STEP), t->n_out);
 }
 
-uint32_t pass_count_parts(const struct backend_program *program, const struct program_place *place)
+uint32_t pass_count_parts(const struct backend_program *program, const struct program_cursor *place)
 {
 	const struct program_op *op = program_op_at(program->p, place);
 	uint64_t n_elements = 0;
@@ -325,7 +325,7 @@ static int run_slice(const struct pass *pass, uint32_t forms, bool last)
 
 static uint32_t count_parts(const struct pass *pass)
 {
-	const struct program_place place = {.layer = pass->layer, .op = pass->at};
+	const struct program_cursor place = {.layer = pass->layer, .op = pass->at};
 
 	return pass_count_parts(pass->program, &place);
 }
@@ -459,7 +459,7 @@ static int run_attend(struct pass *pass)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-static void enter_op(struct pass *pass, const struct program_place *place)
+static void enter_op(struct pass *pass, const struct program_cursor *place)
 {
 	const struct program *p = pass->program->p;
 
@@ -471,7 +471,7 @@ static void enter_op(struct pass *pass, const struct program_place *place)
 	pass->width[PROGRAM_X] = p->hidden;
 }
 
-int pass_run_op(struct pass *pass, const struct program_place *place)
+int pass_run_op(struct pass *pass, const struct program_cursor *place)
 {
 	int r;
 
@@ -487,7 +487,7 @@ int pass_run_op(struct pass *pass, const struct program_place *place)
 
 static int run_products(struct pass *pass, uint32_t layer)
 {
-	struct program_place place = {.layer = layer};
+	struct program_cursor place = {.layer = layer};
 	int r = 0;
 
 	while (place.layer == layer && !r) {

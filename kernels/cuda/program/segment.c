@@ -98,7 +98,7 @@ static bool is_time(struct pass *pass, struct program_progress *progress, uint32
 
 static int run_layers(struct pass *pass, struct program_progress *progress)
 {
-	struct program_place *place = &progress->place;
+	struct program_cursor *place = &progress->place;
 	int r = 0;
 
 	while (!r && !program_is_at_head(pass->program->p, place)) {
@@ -116,7 +116,7 @@ static int run_layers(struct pass *pass, struct program_progress *progress)
 /* place->part: of what the head takes at a time, the next. */
 static int run_head(struct pass *pass, struct program_progress *progress)
 {
-	struct program_place *place = &progress->place;
+	struct program_cursor *place = &progress->place;
 	uint32_t n = head_blocks(pass->run);
 	int r = 0;
 
@@ -128,7 +128,7 @@ static int run_head(struct pass *pass, struct program_progress *progress)
 	return r;
 }
 
-static bool has_ended(const struct backend_run *run, const struct program_place *place)
+static bool has_ended(const struct backend_run *run, const struct program_cursor *place)
 {
 	return program_is_at_head(run->program->p, place) && place->part >= head_blocks(run);
 }
