@@ -3,8 +3,8 @@
  *
  *      nobody claims the position        the first who looks does: it computes
  *      another does                      who looks waits for it
- *      the lease is over                 claim_expire ends the claim; the epoch makes who waits
- *                                        look again, and the first who does takes over
+ *      the lease is over                 claim_expire (claim.h) ends the claim; the epoch makes
+ *                                        who waits look again, and the first who does takes over
  *      its sequence is closed            the same, by claim_end: who dies has his sequences closed
  *
  * A claim is found under the node, the length of path and the token that comes next; no two have
