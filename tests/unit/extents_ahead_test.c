@@ -77,7 +77,8 @@ static const struct work_shape one_page_a_row = {.n_layers = 1,
 						 .page_tokens = 64,
 						 .dtype = WORK_FP16};
 
-static struct taker *taker_new(bool able)
+/* stepped: the test goes the rounds, by a clock of its own. */
+static struct taker *taker_new(bool able, bool stepped)
 {
 	struct taker *t = calloc(1, sizeof(*t));
 
@@ -91,9 +92,10 @@ static struct taker *taker_new(bool able)
 	harness_init(&t->h);
 	t->h.config.pool_bytes = 128u << 20;
 	t->h.ops = &world.ops;
-	t->h.stepped = true;
+	t->h.stepped = stepped;
 	harness_start(&t->h);
-	t->h.sched->core.clock = world_clock;
+	if (stepped)
+		t->h.sched->core.clock = world_clock;
 	t->ledger.max_bytes = UINT64_C(1) << 40;
 	sched_share_ledger(t->h.sched, &t->ledger);
 	client_start(&t->c, &t->h, 1, &one_page_a_row, 1 << 20);
@@ -102,13 +104,19 @@ static struct taker *taker_new(bool able)
 
 static int setup(void **state)
 {
-	*state = taker_new(true);
+	*state = taker_new(true, true);
 	return 0;
 }
 
 static int setup_unable(void **state)
 {
-	*state = taker_new(false);
+	*state = taker_new(false, true);
+	return 0;
+}
+
+static int setup_thread(void **state)
+{
+	*state = taker_new(true, false);
 	return 0;
 }
 
@@ -260,6 +268,20 @@ static void they_go_when_none_was_lent_for_a_while(void **state)
 	assert_int_equal(kv_extents(t), 3);
 }
 
+/* Nobody rings its doorbell. */
+static void a_scheduler_that_sleeps_lets_them_go(void **state)
+{
+	struct taker *t = *state;
+
+	take(t, 3);
+	while (kv_extents(t) == 3)
+		usleep(1000);
+	for (uint32_t ms = 0; kv_extents(t) > 3; ms++) {
+		assert_true(ms < 10000);
+		usleep(1000);
+	}
+}
+
 /* A model keeps one of them, the others are lent behind those that are ready. */
 static void what_is_given_back_is_in_nobodys_way(void **state)
 {
@@ -345,6 +367,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_backend_that_never_does_is_not_asked,
 						setup_unable, teardown),
 		TEST(they_go_when_none_was_lent_for_a_while),
+		cmocka_unit_test_setup_teardown(a_scheduler_that_sleeps_lets_them_go, setup_thread,
+						teardown),
 		TEST(what_is_given_back_is_in_nobodys_way),
 		TEST(weights_have_their_room_first),
 		TEST(the_last_memory_is_lent_all_the_same),
