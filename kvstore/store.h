@@ -230,8 +230,11 @@ bool store_model_get_ready(struct store_model *m, const struct store_foresight *
 /* A free extent has memory already, zeroed: it is lent before others. Until it is lent, as the
  * pool's commit hears, or it has none again. */
 void store_set_ready(struct store *s, uint32_t extent, bool ready);
-/* Which of the others that are free is lent first, if none comes back and no model has a spare.
- * UINT32_MAX: there is none. */
+/* Also of one that is being lent, while the pool's commit is called. */
+bool store_is_ready(const struct store *s, uint32_t extent);
+/* Which of those that are ready is lent last, and which of the other free ones first, if none comes
+ * back and no model has a spare. UINT32_MAX: there is none. */
+uint32_t store_last_ready(const struct store *s);
 uint32_t store_next_unready(const struct store *s);
 /* What a step looks at, at once. */
 struct store_seq_view {

@@ -135,7 +135,7 @@ static int read_kind(const struct rope_keys *at, enum rope_kind *ret)
 	return refuse_kind(at, key, name);
 }
 
-/* Where both places have a key, the inner one is meant. */
+/* Where both have a key, the inner one is meant. */
 static const struct reading *reading_of(const struct rope_keys *at, const char *key)
 {
 	return reading_find(&at->inner, key) ? &at->inner : &at->top;

@@ -16,7 +16,7 @@
 struct file {
 	struct value_target *target; /* borrowed */
 	FILE *stream;
-	struct value_origin place;
+	struct value_origin origin;
 	uint32_t lines[KEYS_MAX]; /* on which each key stands; 0: on none so far */
 	unsigned n_errors;
 };
@@ -29,10 +29,10 @@ static char *file_line(char *text, int bytes, void *user)
 
 	if (!fgets(text, bytes, f->stream))
 		return NULL;
-	f->place.line++;
+	f->origin.line++;
 	length = strlen(text);
 	if (length > 0 && text[length - 1] != '\n' && !feof(f->stream)) {
-		log_error("%s:%u: the line is longer than %d bytes", f->place.file, f->place.line,
+		log_error("%s:%u: the line is longer than %d bytes", f->origin.file, f->origin.line,
 			  bytes - 2);
 		f->n_errors++;
 		while ((c = getc(f->stream)) != EOF && c != '\n')
@@ -46,11 +46,11 @@ static int unknown_key(const struct file *f, const char *name)
 	const char *nearest = key_nearest(name);
 
 	if (nearest)
-		log_error("%s:%u: no key %s: did you mean %s?", f->place.file, f->place.line, name,
-			  nearest);
+		log_error("%s:%u: no key %s: did you mean %s?", f->origin.file, f->origin.line,
+			  name, nearest);
 	else
 		log_error("%s:%u: no key %s; accepted are those of coppiced --help, with _ for -",
-			  f->place.file, f->place.line, name);
+			  f->origin.file, f->origin.line, name);
 	return -EINVAL;
 }
 
@@ -60,11 +60,11 @@ static int stands_first(struct file *f, const struct key *key, const char *name)
 	uint32_t *line = &f->lines[key - keys];
 
 	if (*line) {
-		log_error("%s:%u: %s: %s stands on line %u already", f->place.file, f->place.line,
+		log_error("%s:%u: %s: %s stands on line %u already", f->origin.file, f->origin.line,
 			  name, key->name, *line);
 		return -EINVAL;
 	}
-	*line = f->place.line;
+	*line = f->origin.line;
 	return 0;
 }
 
@@ -74,18 +74,18 @@ static int key_read(struct file *f, const char *name, const char *value)
 	const struct key *key = key_find(name, &old);
 
 	if (old)
-		value_warn_old(&f->place, name, key ? key->name : NULL);
+		value_warn_old(&f->origin, name, key ? key->name : NULL);
 	if (!key)
 		return old ? 0 : unknown_key(f, name);
 	if (stands_first(f, key, name) < 0)
 		return -EINVAL;
-	return value_read(f->target, key, value, &f->place);
+	return value_read(f->target, key, value, &f->origin);
 }
 
 static void wrong_section(const struct file *f, const char *section, const char *name)
 {
-	const char *file = f->place.file;
-	uint32_t line = f->place.line;
+	const char *file = f->origin.file;
+	uint32_t line = f->origin.line;
 
 	if (section[0])
 		log_error("%s:%u: %s stands in section [%s]; accepted: [coppiced]", file, line,
@@ -110,7 +110,7 @@ static int file_value(void *user, const char *section, const char *name, const c
 
 int file_read(struct value_target *target, const char *path, bool must_exist)
 {
-	struct file f = {.target = target, .place.file = path, .stream = fopen(path, "re")};
+	struct file f = {.target = target, .origin.file = path, .stream = fopen(path, "re")};
 	int line;
 
 	if (!f.stream) {

@@ -89,10 +89,10 @@ static void own_read(struct flags *flags, const struct table *table, int option,
 
 static void alias_read(struct flags *flags, const struct key_alias *alias, const char *value)
 {
-	const struct value_origin place = {0};
+	const struct value_origin origin = {0};
 	bool old;
 
-	value_warn_old(&place, alias->name, alias->key);
+	value_warn_old(&origin, alias->name, alias->key);
 	if (alias->key)
 		flags->values[key_find(alias->key, &old) - keys] = value;
 }
@@ -136,11 +136,11 @@ static int verify_tier_set(struct config *config, const char *path)
 
 int flags_apply(const struct flags *flags, struct value_target *target)
 {
-	const struct value_origin place = {0};
+	const struct value_origin origin = {0};
 	int r = 0;
 
 	for (size_t i = 0; i < keys_n; i++) {
-		if (flags->values[i] && value_read(target, &keys[i], flags->values[i], &place) < 0)
+		if (flags->values[i] && value_read(target, &keys[i], flags->values[i], &origin) < 0)
 			r = -EINVAL;
 	}
 	target->config->check_only = flags->check_only;

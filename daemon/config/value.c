@@ -244,19 +244,20 @@ static bool is_number(const struct key *key)
 	       key->kind == KEY_OCTAL;
 }
 
-static void place_text(const struct value_origin *place, const char *name, char *text, size_t bytes)
+static void origin_text(const struct value_origin *origin, const char *name, char *text,
+			size_t bytes)
 {
 	char flag[KEY_FLAG_BYTES];
 
 	key_flag(name, flag);
-	if (place->file)
-		snprintf(text, bytes, "%s:%u: %s", place->file, place->line, name);
+	if (origin->file)
+		snprintf(text, bytes, "%s:%u: %s", origin->file, origin->line, name);
 	else
 		snprintf(text, bytes, "--%s", flag);
 }
 
 int value_read(struct value_target *target, const struct key *key, const char *text,
-	       const struct value_origin *place)
+	       const struct value_origin *origin)
 {
 	char where[PATH_MAX + 64], accepted[160], unit = units_of(text);
 
@@ -264,28 +265,28 @@ int value_read(struct value_target *target, const struct key *key, const char *t
 		target->units[key - keys] = unit;
 		return 0;
 	}
-	place_text(place, key->name, where, sizeof(where));
+	origin_text(origin, key->name, where, sizeof(where));
 	if (is_number(key))
 		accepted_number(key, unit, accepted, sizeof(accepted));
 	else
 		accepted_text(key, accepted, sizeof(accepted));
 	log_error("%s: \"%s\" is not accepted; accepted: %s%s", where, text, accepted,
-		  place->file && strchr(text, '#') ? "; a comment has a line of its own" : "");
+		  origin->file && strchr(text, '#') ? "; a comment has a line of its own" : "");
 	return -EINVAL;
 }
 
-void value_warn_old(const struct value_origin *place, const char *old, const char *name)
+void value_warn_old(const struct value_origin *origin, const char *old, const char *name)
 {
 	char where[PATH_MAX + 64], flag[KEY_FLAG_BYTES];
 
-	place_text(place, old, where, sizeof(where));
+	origin_text(origin, old, where, sizeof(where));
 	if (!name) {
 		log_warning("%s: nothing needs it any more: it says nothing", where);
 		return;
 	}
 	key_flag(name, flag);
 	log_warning("%s: it is called %s%s now; the old name still works", where,
-		    place->file ? "" : "--", place->file ? name : flag);
+		    origin->file ? "" : "--", origin->file ? name : flag);
 }
 
 char value_unit(const struct value_target *target, const char *key)

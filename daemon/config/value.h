@@ -23,9 +23,9 @@ struct value_target {
 /* Sets the key's field. -EINVAL after saying where it stands, that it is not accepted, and what
  * is. */
 MUST_CHECK int value_read(struct value_target *target, const struct key *key, const char *text,
-			  const struct value_origin *place);
+			  const struct value_origin *origin);
 /* A key was found under a name that it had once. */
-void value_warn_old(const struct value_origin *place, const char *old, const char *name);
+void value_warn_old(const struct value_origin *origin, const char *old, const char *name);
 /* The unit in which a key's size was typed, for size_text; 0: it was not. */
 char value_unit(const struct value_target *target, const char *key);
 

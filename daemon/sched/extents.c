@@ -20,7 +20,10 @@
 int extents_init(struct sched *s, uint32_t n)
 {
 	s->leaving = calloc(n, sizeof(*s->leaving));
-	return s->leaving ? extents_ahead_init(&s->ahead, &s->core, n) : -ENOMEM;
+	if (!s->leaving)
+		return -ENOMEM;
+	extents_ahead_init(&s->ahead, &s->core, n);
+	return 0;
 }
 
 static void release(struct sched *s, uint32_t extent)
@@ -142,13 +145,6 @@ uint32_t extents_left(void *ctx)
 	return (uint32_t)min_u64(n, UINT32_MAX);
 }
 
-static bool let_go_one_ahead(struct sched *s)
-{
-	s->ahead.n_wanted = 0;
-	extents_ahead_settle(&s->ahead);
-	return let_go_ahead(s);
-}
-
 bool extents_make_room(struct sched *s)
 {
 	uint64_t asked = ledger_is_asked(s->core.ledger), bytes;
@@ -158,7 +154,9 @@ bool extents_make_room(struct sched *s)
 
 	if (ledger_wants_kv(s->core.ledger) == 0)
 		return false;
-	if (let_go_one_ahead(s))
+	s->ahead.n_wanted = 0;
+	extents_ahead_settle(&s->ahead);
+	if (let_go_ahead(s))
 		return true;
 	bytes = ledger_wants_kv(s->core.ledger);
 	if (bytes == 0)

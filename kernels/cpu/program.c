@@ -84,7 +84,7 @@ static void begin_anew(struct backend_program *program, uint32_t n_rows)
 
 static bool is_at_head(const struct backend_program *program)
 {
-	return program_is_at_head(program->p, &program->progress.place);
+	return program_is_at_head(program->p, &program->progress.cursor);
 }
 
 /* The next one of what is under way; false: there is none. */
@@ -106,7 +106,7 @@ static void check_list(const struct program_pass *pass)
 	struct backend_program *program = pass->program;
 
 	if (program->begun && !is_at_head(program) &&
-	    program_op_at(program->p, &program->progress.place)->kind == PROGRAM_ATTEND &&
+	    program_op_at(program->p, &program->progress.cursor)->kind == PROGRAM_ATTEND &&
 	    program_is_attending(program->phase) && !attend_is_of(&program->attend, pass->run->job))
 		program->phase = program->unit = 0;
 }
@@ -126,7 +126,7 @@ static void op_end(struct program_pass *pass)
 
 	program->phase = 0;
 	if (program->begun)
-		program_place_next(program->p, &program->progress.place);
+		program_cursor_next(program->p, &program->progress.cursor);
 	program->begun = true;
 }
 
@@ -165,10 +165,10 @@ static double part_done(const struct program_pass *pass, const struct program_ph
 	if (!program->begun)
 		return 0;
 	program_times_init(&times, program->p, pass->run);
-	progress->part += program_times_between(&times, progress->counted, &progress->place);
-	progress->counted = progress->place;
+	progress->part += program_times_between(&times, progress->counted, &progress->cursor);
+	progress->counted = progress->cursor;
 	return progress->part +
-	       n / count_phases(pass) * program_times_part(&times, &progress->place);
+	       n / count_phases(pass) * program_times_part(&times, &progress->cursor);
 }
 
 /* Returns the part of all that is done then; 1: the rows have come to their end. */

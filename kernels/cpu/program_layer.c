@@ -73,7 +73,7 @@ bool program_begin_phase(struct program_pass *pass, uint32_t i, struct program_p
 
 static uint32_t layer_of(const struct program_pass *pass)
 {
-	return pass->program->progress.place.layer;
+	return pass->program->progress.cursor.layer;
 }
 
 /* The vector of a slot, widened to where it says; NULL: there is none. */
@@ -346,7 +346,7 @@ static bool attend_phase(struct program_pass *pass, uint32_t i, struct program_p
 
 bool program_op_phase(struct program_pass *pass, uint32_t i, struct program_phase *ret)
 {
-	pass->op = program_op_at(pass->program->p, &pass->program->progress.place);
+	pass->op = program_op_at(pass->program->p, &pass->program->progress.cursor);
 	if (pass->op->kind == PROGRAM_NORM)
 		return norm_phase(pass, i, ret);
 	if (pass->op->kind == PROGRAM_LINEAR)

@@ -126,7 +126,7 @@ struct program_cursor {
 /* Rows that are under way between two segments; n_rows 0: none are. */
 struct program_progress {
 	uint32_t n_rows;
-	struct program_cursor place;
+	struct program_cursor cursor;
 	struct program_cursor counted; /* what is before it is in part */
 	double part; /* of all that they take: what is behind them */
 	double part_before; /* of that, by the runs before */
@@ -136,20 +136,20 @@ struct program_progress {
 MUST_CHECK bool program_run_fits(const struct program *p, const struct backend_run *run,
 				 const struct program_progress *progress, uint32_t max_rows);
 
-static inline bool program_is_at_head(const struct program *p, const struct program_cursor *place)
+static inline bool program_is_at_head(const struct program *p, const struct program_cursor *cursor)
 {
-	return place->layer == p->shape.n_layers;
+	return cursor->layer == p->shape.n_layers;
 }
 
 /* Not of the head. */
 static inline const struct program_op *program_op_at(const struct program *p,
-						     const struct program_cursor *place)
+						     const struct program_cursor *cursor)
 {
-	return &p->ops[p->kinds[p->kind_of[place->layer]].first_op + place->op];
+	return &p->ops[p->kinds[p->kind_of[cursor->layer]].first_op + cursor->op];
 }
 
 /* Not behind the head. */
-void program_place_next(const struct program *p, struct program_cursor *place);
+void program_cursor_next(const struct program *p, struct program_cursor *cursor);
 
 /* What operations of a run are expected to take. */
 struct program_times {
@@ -162,9 +162,9 @@ struct program_times {
 void program_times_init(struct program_times *t, const struct program *p,
 			const struct backend_run *run);
 /* Of what comes next. */
-double program_times_ns(const struct program_times *t, const struct program_cursor *place);
-/* The same as a part of all, and that of all operations from one place to another, later one. */
-double program_times_part(const struct program_times *t, const struct program_cursor *place);
+double program_times_ns(const struct program_times *t, const struct program_cursor *cursor);
+/* The same as a part of all, and that of all operations from one to another, later one. */
+double program_times_part(const struct program_times *t, const struct program_cursor *cursor);
 double program_times_between(const struct program_times *t, struct program_cursor from,
 			     const struct program_cursor *to);
 

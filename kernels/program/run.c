@@ -35,12 +35,12 @@ bool program_run_fits(const struct program *p, const struct backend_run *run,
 	return rows_fit(p, run->rows, max_rows) && queries_fit(run);
 }
 
-void program_place_next(const struct program *p, struct program_cursor *place)
+void program_cursor_next(const struct program *p, struct program_cursor *cursor)
 {
-	place->part = 0;
-	if (++place->op < p->kinds[p->kind_of[place->layer]].n_ops)
+	cursor->part = 0;
+	if (++cursor->op < p->kinds[p->kind_of[cursor->layer]].n_ops)
 		return;
-	*place = (struct program_cursor){.layer = place->layer + 1};
+	*cursor = (struct program_cursor){.layer = cursor->layer + 1};
 }
 
 /* ---- what is read ---------------------------------------------------------------------------- */
@@ -54,22 +54,22 @@ static void add_reads(struct program_reads *reads, const struct program_tensor *
 }
 
 static void add_op(struct program_reads *reads, const struct program *p,
-		   const struct program_cursor *place)
+		   const struct program_cursor *cursor)
 {
-	const struct program_op *op = program_op_at(p, place);
+	const struct program_op *op = program_op_at(p, cursor);
 
 	for (uint32_t w = 0; op->kind == PROGRAM_LINEAR && w < op->n_w; w++)
-		add_reads(reads, program_tensor(p, place->layer, op->w[w]));
+		add_reads(reads, program_tensor(p, cursor->layer, op->w[w]));
 }
 
 /* Returns how many operations read them. */
 static uint32_t add_layers(struct program_reads *reads, const struct program *p)
 {
-	struct program_cursor place = {0};
+	struct program_cursor cursor = {0};
 	uint32_t n = 0;
 
-	for (; !program_is_at_head(p, &place); program_place_next(p, &place), n++)
-		add_op(reads, p, &place);
+	for (; !program_is_at_head(p, &cursor); program_cursor_next(p, &cursor), n++)
+		add_op(reads, p, &cursor);
 	return n;
 }
 
@@ -107,20 +107,20 @@ void program_times_init(struct program_times *t, const struct program *p,
 	};
 }
 
-double program_times_ns(const struct program_times *t, const struct program_cursor *place)
+double program_times_ns(const struct program_times *t, const struct program_cursor *cursor)
 {
 	struct program_reads reads = {0};
 
-	if (program_is_at_head(t->p, place))
+	if (program_is_at_head(t->p, cursor))
 		return t->expected->head;
-	add_op(&reads, t->p, place);
+	add_op(&reads, t->p, cursor);
 	return ((double)reads.elements + 1) * t->element_ns +
-	       (program_op_at(t->p, place)->kind == PROGRAM_ATTEND ? t->expected->attend : 0);
+	       (program_op_at(t->p, cursor)->kind == PROGRAM_ATTEND ? t->expected->attend : 0);
 }
 
-double program_times_part(const struct program_times *t, const struct program_cursor *place)
+double program_times_part(const struct program_times *t, const struct program_cursor *cursor)
 {
-	return t->all_ns > 0 ? program_times_ns(t, place) / t->all_ns : 0;
+	return t->all_ns > 0 ? program_times_ns(t, cursor) / t->all_ns : 0;
 }
 
 double program_times_between(const struct program_times *t, struct program_cursor from,
@@ -128,7 +128,7 @@ double program_times_between(const struct program_times *t, struct program_curso
 {
 	double part = 0;
 
-	for (; from.layer != to->layer || from.op != to->op; program_place_next(t->p, &from))
+	for (; from.layer != to->layer || from.op != to->op; program_cursor_next(t->p, &from))
 		part += program_times_part(t, &from);
 	return part;
 }

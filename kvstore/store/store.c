@@ -124,6 +124,16 @@ void store_set_ready(struct store *s, uint32_t extent, bool ready)
 	pages_set_ready(&s->pages, extent, ready);
 }
 
+bool store_is_ready(const struct store *s, uint32_t extent)
+{
+	return s->pages.extents[extent].ready;
+}
+
+uint32_t store_last_ready(const struct store *s)
+{
+	return pages_last_ready(&s->pages);
+}
+
 uint32_t store_next_unready(const struct store *s)
 {
 	return pages_next_unready(&s->pages);

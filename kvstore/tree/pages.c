@@ -70,13 +70,20 @@ static void extent_forget(struct extent *e)
 	e->sides = NULL;
 }
 
-/* Among the free ones: behind those that are ready, which are lent first. */
+/* Those that are ready are the first of all. NULL: none is. */
+static struct extent *last_ready(const struct pages *p)
+{
+	struct extent *last = NULL, *e;
+
+	for (e = LIST_FIRST(&p->free); e && e->ready; e = LIST_NEXT(e, link))
+		last = e;
+	return last;
+}
+
 static void free_insert(struct pages *p, struct extent *e)
 {
-	struct extent *last = NULL, *next;
+	struct extent *last = last_ready(p);
 
-	for (next = LIST_FIRST(&p->free); next && next->ready; next = LIST_NEXT(next, link))
-		last = next;
 	if (last)
 		LIST_INSERT_AFTER(last, e, link);
 	else
@@ -200,13 +207,21 @@ void pages_set_ready(struct pages *p, uint32_t extent, bool ready)
 	e->ready = ready;
 }
 
+static uint32_t number_of(const struct pages *p, const struct extent *e)
+{
+	return e ? (uint32_t)(e - p->extents) : PAGES_NONE;
+}
+
+uint32_t pages_last_ready(const struct pages *p)
+{
+	return number_of(p, last_ready(p));
+}
+
 uint32_t pages_next_unready(const struct pages *p)
 {
-	const struct extent *e = LIST_FIRST(&p->free);
+	const struct extent *last = last_ready(p);
 
-	while (e && e->ready)
-		e = LIST_NEXT(e, link);
-	return e ? (uint32_t)(e - p->extents) : PAGES_NONE;
+	return number_of(p, last ? LIST_NEXT(last, link) : LIST_FIRST(&p->free));
 }
 
 void pages_leave(struct pages *p, struct pages_lent *lent)

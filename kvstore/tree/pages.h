@@ -164,7 +164,9 @@ uint32_t pages_look_on(struct pages *p, const struct pages_holder *h, struct sto
 bool pages_make_spare(struct pages *p, struct pages_lent *lent, uint32_t n);
 /* A free one has memory already: it is lent before others that are free. Or it has none again. */
 void pages_set_ready(struct pages *p, uint32_t extent, bool ready);
-/* Which free one is lent first of those that are not ready; PAGES_NONE: there is none. */
+/* Which of those that are ready is lent last, and which of the other free ones first; PAGES_NONE:
+ * there is none. */
+uint32_t pages_last_ready(const struct pages *p);
 uint32_t pages_next_unready(const struct pages *p);
 /* Hands out count rows at fill as a new slice. */
 struct store_slice pages_fill(const struct pages *p, const struct pages_lent *lent, uint32_t page,

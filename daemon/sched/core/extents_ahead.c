@@ -4,10 +4,6 @@
 #include "kvstore/store.h"
 #include "proto/arith.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define MOST_BYTES (UINT64_C(256) << 20)
 #define PART_OF_POOL 16u
 #define ROW_NS UINT64_C(1000000) /* who is lent one later is not of the row */
@@ -19,21 +15,18 @@ static void make(void *ctx)
 	a->made = a->core->ops->extent_prepare(a->core->backend, a->extent);
 }
 
-int extents_ahead_init(struct extents_ahead *a, struct sched_core *core, uint32_t n)
+void extents_ahead_init(struct extents_ahead *a, struct sched_core *core, uint32_t n)
 {
 	uint64_t most = min_u64(MOST_BYTES / core->config->extent_bytes, n / PART_OF_POOL);
 
 	*a = (struct extents_ahead){.core = core};
 	a->most = core->ops->extent_prepare ? (uint32_t)most : 0;
 	aside_init(&a->aside, "coppice-extent");
-	a->ready = calloc(a->most + 1, sizeof(*a->ready));
-	return a->ready ? 0 : -ENOMEM;
 }
 
 void extents_ahead_done(struct extents_ahead *a)
 {
 	aside_done(&a->aside);
-	free(a->ready);
 }
 
 void extents_ahead_count(struct extents_ahead *a)
@@ -63,24 +56,19 @@ static void collect_ready(struct extents_ahead *a)
 {
 	if (!collect(a))
 		return;
-	a->ready[a->n_ready++] = a->extent;
+	a->n_ready++;
 	store_set_ready(a->core->store, a->extent, true);
 }
 
 bool extents_ahead_take(struct extents_ahead *a, uint32_t extent)
 {
-	uint32_t i = 0;
-
 	if (a->making && a->extent == extent) {
 		aside_end(&a->aside);
 		return collect(a);
 	}
-	while (i < a->n_ready && a->ready[i] != extent)
-		i++;
-	if (i == a->n_ready)
+	if (!store_is_ready(a->core->store, extent))
 		return false;
 	a->n_ready--;
-	memmove(a->ready + i, a->ready + i + 1, (a->n_ready - i) * sizeof(*a->ready));
 	return true;
 }
 
@@ -94,9 +82,11 @@ uint32_t extents_ahead_give(struct extents_ahead *a)
 {
 	if (a->n_ready == 0)
 		return EXTENTS_AHEAD_NONE;
+	uint32_t extent = store_last_ready(a->core->store);
+
 	a->n_ready--;
-	store_set_ready(a->core->store, a->ready[a->n_ready], false);
-	return a->ready[a->n_ready];
+	store_set_ready(a->core->store, extent, false);
+	return extent;
 }
 
 bool extents_ahead_look(struct extents_ahead *a)

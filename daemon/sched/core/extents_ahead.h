@@ -17,8 +17,8 @@
 
 struct extents_ahead {
 	struct sched_core *core; /* borrowed */
-	uint32_t *ready; /* owned, [most] */
-	uint32_t n_ready, most; /* most is 0: this backend has none ahead */
+	uint32_t n_ready; /* which ones the store knows */
+	uint32_t most; /* 0: this backend has none ahead */
 	uint32_t n_wanted;
 	uint32_t n_in_a_row; /* that were lent */
 	uint64_t lent_ns; /* when the last one was */
@@ -28,9 +28,8 @@ struct extents_ahead {
 	struct aside aside; /* whose thread that is */
 };
 
-/* All below: the scheduler's thread. Of a pool of so many; all zero: none ever is ahead. 0 or
- * -ENOMEM. */
-MUST_CHECK int extents_ahead_init(struct extents_ahead *a, struct sched_core *core, uint32_t n);
+/* All below: the scheduler's thread. Of a pool of so many; all zero: none ever is ahead. */
+void extents_ahead_init(struct extents_ahead *a, struct sched_core *core, uint32_t n);
 void extents_ahead_done(struct extents_ahead *a);
 /* One more is lent now. */
 void extents_ahead_count(struct extents_ahead *a);

@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32)
 	uint32_t n_warps = 1u << a.merge_warps_log2;
 	uint32_t warp = blockIdx.x * MERGE_WARPS + threadIdx.x / 32;
 	uint32_t index = (warp >> a.merge_warps_log2) / n_heads;
-	struct merge_warp place = {(warp >> a.merge_warps_log2) % n_heads, n_heads, warp % n_warps,
-				   n_warps};
+	struct merge_warp w = {(warp >> a.merge_warps_log2) % n_heads, n_heads, warp % n_warps,
+			       n_warps};
 	struct merged<kv_lane_values(DIM)> mine = merged_nothing<kv_lane_values(DIM)>();
 	struct device_merge m = {};
 	struct device_row row = {};
@@ -136,13 +136,11 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32)
 	}
 	launch_wait();
 	launch_next();
-	merge_parts<DIM>(a, m, place, mine);
+	merge_parts<DIM>(a, m, w, mine);
 	if (n_warps > 1)
 		merge_warps(mine, n_warps);
-	if (row.o && place.first == 0)
-		merge_store<DTYPE, DIM>(row,
-					place.head / heads * a.shape.group + place.head % heads,
-					mine);
+	if (row.o && w.first == 0)
+		merge_store<DTYPE, DIM>(row, w.head / heads * a.shape.group + w.head % heads, mine);
 	CLOCK_MERGE(a, CLOCK_END);
 #endif
 }

@@ -66,28 +66,14 @@ static struct batch_plan *oldest_plan(struct batch *b)
 	return oldest;
 }
 
-static bool may_have(const struct batch *b, const struct batch_plan *plan, size_t bytes)
+/* Whose place a plan of so many bytes takes: that of the plan which it replaces, if that has room
+ * and the batch at hand has not used it, as to get memory takes longer than a layer. Memory that
+ * would have to go is best taken over. */
+static struct batch_plan *find_place(struct batch *b, size_t bytes, const struct backend_job *job)
 {
-	return bytes <= plan->device.bytes && plan->used <= b->uses_before;
-}
+	struct batch_plan *plan = plan_find(b, job->replaces, job->shape), *old;
 
-/* That of the plan which this one replaces, if it has room, and the batch at hand has not used
- * it. */
-static struct batch_plan *replaced_place(struct batch *b, size_t bytes, uint64_t replaces)
-{
-	for (uint32_t i = 0; replaces && i < BATCH_PLANS; i++)
-		if (b->plans[i].plan_id == replaces)
-			return may_have(b, &b->plans[i], bytes) ? &b->plans[i] : NULL;
-	return NULL;
-}
-
-/* Whose place a plan of so many bytes takes: memory that would have to go is best taken over, and
- * what is there is best used again, as getting some takes longer than a layer. */
-static struct batch_plan *find_place(struct batch *b, size_t bytes, uint64_t replaces)
-{
-	struct batch_plan *plan = replaced_place(b, bytes, replaces), *old;
-
-	if (plan)
+	if (plan && bytes <= plan->device.bytes && plan->used <= b->uses_before)
 		return plan;
 	plan = oldest_plan(b);
 	bool fits = plans_bytes(b) - plan->device.bytes + queue_room(bytes) <= BATCH_PLANS_BYTES;
@@ -178,7 +164,7 @@ int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wan
 		r = schedule_make(&b->schedule, &want);
 	if (r)
 		return r;
-	plan = find_place(b, plan_bytes(&b->schedule), job->replaces);
+	plan = find_place(b, plan_bytes(&b->schedule), job);
 	plan->plan_id = 0;
 	if (ahead)
 		ahead_take_tails(ahead, plan);

@@ -43,22 +43,17 @@ int pool_clear(const struct pool *pool, uint32_t extent, struct CUstream_st *str
 	return cudaMemsetAsync(at, 0, pool->extent_bytes, stream) == cudaSuccess ? 0 : -EIO;
 }
 
-static int fill(struct pool *pool, uint32_t extent)
-{
-	if (extent >= pool->n_extents || pool->mapped[extent])
-		return -EINVAL;
-	if (vmm_fill(&pool->vmm, pool->base + extent * pool->extent_bytes, pool->extent_bytes) < 0)
-		return -ENOMEM;
-	pool->mapped[extent] = true;
-	return 0;
-}
-
 int pool_commit(struct pool *pool, uint32_t extent, struct CUstream_st *stream)
 {
-	int r = fill(pool, extent);
+	uint64_t at = pool->base + extent * pool->extent_bytes;
 
-	if (r < 0 || pool_clear(pool, extent, stream) == 0)
-		return r;
+	if (extent >= pool->n_extents || pool->mapped[extent])
+		return -EINVAL;
+	if (vmm_fill(&pool->vmm, at, pool->extent_bytes) < 0)
+		return -ENOMEM;
+	pool->mapped[extent] = true;
+	if (pool_clear(pool, extent, stream) == 0)
+		return 0;
 	pool_release(pool, extent);
 	return -ENOMEM;
 }

@@ -14,12 +14,11 @@ tensor_map_encode tensor_map_encoder(void)
 	void *at = atomic_load(&found);
 	tensor_map_encode encode;
 
-	if (!at &&
-	    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, DRIVER_VERSION,
-					     cudaEnableDefault, &result) == cudaSuccess &&
-	    result == cudaDriverEntryPointSuccess)
-		atomic_store(&found, at);
-	at = atomic_load(&found);
+	if (!at && (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, DRIVER_VERSION,
+						     cudaEnableDefault, &result) != cudaSuccess ||
+		    result != cudaDriverEntryPointSuccess))
+		at = NULL;
+	atomic_store(&found, at);
 	memcpy(&encode, &at, sizeof(encode));
 	return encode;
 }

@@ -15,8 +15,8 @@ struct page_row {
 struct walk {
 	const struct work_shape *shape;
 	struct pool_pages pages;
-	struct page_row
-		next; /* where the next token has to be, for a window to go on side by side */
+	/* where the next token has to be, for a window to go on side by side */
+	struct page_row next;
 };
 
 /* Tokens from row on, the in-th of a window: what it is, and whether it had been whole or

@@ -25,10 +25,10 @@ struct pass {
 
 /* Not of the head: in how many parts an operation goes, one after the other, whoever cuts runs. */
 uint32_t pass_count_parts(const struct backend_program *program,
-			  const struct program_cursor *place);
+			  const struct program_cursor *cursor);
 /* Outputs of a matrix that go in one, where there are several; the last has what is left. */
 uint32_t pass_slice_outs(const struct backend_program *program, const struct program_tensor *t);
 /* A part. 0, -ENOMEM, -EIO. */
-MUST_CHECK int pass_run_op(struct pass *pass, const struct program_cursor *place);
+MUST_CHECK int pass_run_op(struct pass *pass, const struct program_cursor *cursor);
 
 #endif

@@ -81,16 +81,16 @@ static int check_slices(const struct backend_program *program, const struct prog
 	return r || !rest ? r : check_matrix(program, t, rest, why);
 }
 
-static int check_op(const struct backend_program *program, const struct program_cursor *place,
+static int check_op(const struct backend_program *program, const struct program_cursor *cursor,
 		    char why[PROGRAM_WHY_BYTES])
 {
 	const struct program *p = program->p;
-	const struct program_op *op = program_op_at(p, place);
-	bool whole = pass_count_parts(program, place) == 1;
+	const struct program_op *op = program_op_at(p, cursor);
+	bool whole = pass_count_parts(program, cursor) == 1;
 	int r = 0;
 
 	for (uint32_t w = 0; op->kind == PROGRAM_LINEAR && w < op->n_w && !r; w++) {
-		const struct program_tensor *t = program_tensor(p, place->layer, op->w[w]);
+		const struct program_tensor *t = program_tensor(p, cursor->layer, op->w[w]);
 
 		r = whole ? check_matrix(program, t, t->n_out, why) : check_slices(program, t, why);
 	}
@@ -101,11 +101,11 @@ static int check_layer(const struct backend_program *program, uint32_t layer,
 		       char why[PROGRAM_WHY_BYTES])
 {
 	const struct program *p = program->p;
-	struct program_cursor place = {.layer = layer};
+	struct program_cursor cursor = {.layer = layer};
 	int r = 0;
 
-	for (; place.op < p->kinds[p->kind_of[layer]].n_ops && !r; place.op++)
-		r = check_op(program, &place, why);
+	for (; cursor.op < p->kinds[p->kind_of[layer]].n_ops && !r; cursor.op++)
+		r = check_op(program, &cursor, why);
 	return r;
 }
 

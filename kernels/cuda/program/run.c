@@ -277,14 +277,16 @@ uint32_t pass_slice_outs(const struct backend_program *program, const struct pro
 	return (uint32_t)min_u64(max_u64(n, SLICE_STEP), t->n_out);
 }
 
-uint32_t pass_count_parts(const struct backend_program *program, const struct program_cursor *place)
+uint32_t pass_count_parts(const struct backend_program *program,
+			  const struct program_cursor *cursor)
 {
-	const struct program_op *op = program_op_at(program->p, place);
+	const struct program_op *op = program_op_at(program->p, cursor);
 	uint64_t n_elements = 0;
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; op->kind == PROGRAM_LINEAR && i < op->n_w; i++) {
-		const struct program_tensor *t = program_tensor(program->p, place->layer, op->w[i]);
+		const struct program_tensor *t =
+			program_tensor(program->p, cursor->layer, op->w[i]);
 
 		n_elements += (uint64_t)t->n_out * t->n_in;
 		n += ceil_div(t->n_out, pass_slice_outs(program, t));
@@ -325,9 +327,9 @@ static int run_slice(const struct pass *pass, uint32_t forms, bool last)
 
 static uint32_t count_parts(const struct pass *pass)
 {
-	const struct program_cursor place = {.layer = pass->layer, .op = pass->at};
+	const struct program_cursor cursor = {.layer = pass->layer, .op = pass->at};
 
-	return pass_count_parts(pass->program, &place);
+	return pass_count_parts(pass->program, &cursor);
 }
 
 static void set_width(struct pass *pass)
@@ -459,23 +461,23 @@ static int run_attend(struct pass *pass)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-static void enter_op(struct pass *pass, const struct program_cursor *place)
+static void enter_op(struct pass *pass, const struct program_cursor *cursor)
 {
 	const struct program *p = pass->program->p;
 
-	pass->layer = place->layer;
-	pass->at = place->op;
-	pass->part = place->part;
-	pass->kind = &p->kinds[p->kind_of[place->layer]];
-	pass->op = program_op_at(p, place);
+	pass->layer = cursor->layer;
+	pass->at = cursor->op;
+	pass->part = cursor->part;
+	pass->kind = &p->kinds[p->kind_of[cursor->layer]];
+	pass->op = program_op_at(p, cursor);
 	pass->width[PROGRAM_X] = p->hidden;
 }
 
-int pass_run_op(struct pass *pass, const struct program_cursor *place)
+int pass_run_op(struct pass *pass, const struct program_cursor *cursor)
 {
 	int r;
 
-	enter_op(pass, place);
+	enter_op(pass, cursor);
 	if (pass->op->kind == PROGRAM_NORM)
 		return run_norm(pass);
 	r = pass->op->kind == PROGRAM_LINEAR ? run_linear(pass) : run_attend(pass);
@@ -487,15 +489,15 @@ int pass_run_op(struct pass *pass, const struct program_cursor *place)
 
 static int run_products(struct pass *pass, uint32_t layer)
 {
-	struct program_cursor place = {.layer = layer};
+	struct program_cursor cursor = {.layer = layer};
 	int r = 0;
 
-	while (place.layer == layer && !r) {
-		enter_op(pass, &place);
+	while (cursor.layer == layer && !r) {
+		enter_op(pass, &cursor);
 		if (pass->op->kind == PROGRAM_LINEAR)
 			r = run_linear(pass);
-		if (++place.part == pass_count_parts(pass->program, &place))
-			program_place_next(pass->program->p, &place);
+		if (++cursor.part == pass_count_parts(pass->program, &cursor))
+			program_cursor_next(pass->program->p, &cursor);
 	}
 	return r;
 }

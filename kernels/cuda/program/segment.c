@@ -79,58 +79,58 @@ static int begin(struct pass *pass)
 	return queue_expect(&pass->b->queue, device_begin(&begin, queue_to(&pass->b->queue)));
 }
 
-/* Whether it ends before what comes next, one of n parts of the place; else that counts from now
- * on. A norm that an operation makes itself is no place to end at. */
+/* Whether it ends before what comes next, one of n parts of that; else that counts from now
+ * on. A norm that an operation makes itself is nothing to end at. */
 static bool is_time(struct pass *pass, struct program_progress *progress, uint32_t n)
 {
 	double ns;
 
 	if (!pass->run->most_ns)
 		return false;
-	ns = program_times_ns(&pass->times, &progress->place) / n;
+	ns = program_times_ns(&pass->times, &progress->cursor) / n;
 	if (pass->any && !pass->norm && pass->left_ns < ns)
 		return true;
 	pass->any = true;
 	pass->left_ns -= ns;
-	progress->part += program_times_part(&pass->times, &progress->place) / n;
+	progress->part += program_times_part(&pass->times, &progress->cursor) / n;
 	return false;
 }
 
 static int run_layers(struct pass *pass, struct program_progress *progress)
 {
-	struct program_cursor *place = &progress->place;
+	struct program_cursor *cursor = &progress->cursor;
 	int r = 0;
 
-	while (!r && !program_is_at_head(pass->program->p, place)) {
-		uint32_t n = pass_count_parts(pass->program, place);
+	while (!r && !program_is_at_head(pass->program->p, cursor)) {
+		uint32_t n = pass_count_parts(pass->program, cursor);
 
 		if (is_time(pass, progress, n))
 			return 0;
-		r = pass_run_op(pass, place);
-		if (++place->part == n)
-			program_place_next(pass->program->p, place);
+		r = pass_run_op(pass, cursor);
+		if (++cursor->part == n)
+			program_cursor_next(pass->program->p, cursor);
 	}
 	return r;
 }
 
-/* place->part: of what the head takes at a time, the next. */
+/* cursor->part: of what the head takes at a time, the next. */
 static int run_head(struct pass *pass, struct program_progress *progress)
 {
-	struct program_cursor *place = &progress->place;
+	struct program_cursor *cursor = &progress->cursor;
 	uint32_t n = head_blocks(pass->run);
 	int r = 0;
 
-	for (; !r && place->part < n; place->part++) {
+	for (; !r && cursor->part < n; cursor->part++) {
 		if (is_time(pass, progress, n))
 			return 0;
-		r = head_run(pass->b, pass->run, place->part);
+		r = head_run(pass->b, pass->run, cursor->part);
 	}
 	return r;
 }
 
-static bool has_ended(const struct backend_run *run, const struct program_cursor *place)
+static bool has_ended(const struct backend_run *run, const struct program_cursor *cursor)
 {
-	return program_is_at_head(run->program->p, place) && place->part >= head_blocks(run);
+	return program_is_at_head(run->program->p, cursor) && cursor->part >= head_blocks(run);
 }
 
 /* progress is where it leads. */
@@ -140,9 +140,9 @@ static int run_all(struct pass *pass, struct program_progress *progress, struct 
 
 	if (!r)
 		r = run_layers(pass, progress);
-	if (!r && program_is_at_head(pass->program->p, &progress->place))
+	if (!r && program_is_at_head(pass->program->p, &progress->cursor))
 		r = run_head(pass, progress);
-	ret->ended = has_ended(pass->run, &progress->place);
+	ret->ended = has_ended(pass->run, &progress->cursor);
 	if (!r)
 		r = batch_layers_end(&pass->layers, ret->ended, &ret->id);
 	if (r)
