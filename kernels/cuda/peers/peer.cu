@@ -174,6 +174,7 @@ __device__ inline bool take_parts(const struct device_exchange &x, uint32_t entr
 	packet in[PARTS][packets];
 	char *at[PARTS];
 	uint32_t missing;
+	auto is_rank = [&x, first](uint32_t i) { return first + i < x.n_ranks; };
 
 #pragma unroll
 	for (uint32_t i = 0; i < PARTS; i++)
@@ -182,22 +183,25 @@ __device__ inline bool take_parts(const struct device_exchange &x, uint32_t entr
 		missing = 0;
 #pragma unroll
 		for (uint32_t i = 0; i < PARTS * packets; i++)
-			in[i / packets][i % packets] =
-				packet_get(at[i / packets] + i % packets * 32 * PEER_PACKET_BYTES);
+			if (is_rank(i / packets))
+				in[i / packets][i % packets] = packet_get(
+					at[i / packets] + i % packets * 32 * PEER_PACKET_BYTES);
 #pragma unroll
 		for (uint32_t i = 0; i < PARTS * packets; i++)
-			missing |= (uint32_t)(in[i / packets][i % packets].high >> 32 !=
-					      (p.epoch | TAG))
+			missing |= (uint32_t)(is_rank(i / packets) &&
+					      in[i / packets][i % packets].high >> 32 !=
+						      (p.epoch | TAG))
 				   << i / packets;
 		missing = __reduce_or_sync(~0u, missing);
 	} while (missing && __all_sync(~0u, wait_on(x, p, first + __ffs(missing) - 1)));
 #pragma unroll
 	for (uint32_t i = 0; i < PARTS; i++) {
+		if (!is_rank(i))
+			continue;
 		for (uint32_t k = 0; k < packets; k++) {
 			to[i].o[2 * k] = (uint32_t)in[i][k].low;
 			to[i].o[2 * k + 1] = (uint32_t)(in[i][k].low >> 32);
-			if (first + i < x.n_ranks)
-				packet_put(at[i] + k * 32 * PEER_PACKET_BYTES, {0, 0});
+			packet_put(at[i] + k * 32 * PEER_PACKET_BYTES, {0, 0});
 		}
 		to[i].lse = __uint_as_float((uint32_t)in[i][0].high);
 	}
@@ -230,7 +234,8 @@ __device__ inline void add_parts(struct merged<N> &s, const part<N> (&parts)[PAR
 
 #pragma unroll
 	for (uint32_t i = 0; i < PARTS; i++)
-		states[i] = merge_of_lse(parts[i].lse);
+		if (i < n)
+			states[i] = merge_of_lse(parts[i].lse);
 	merged_add(s, states, n, [&parts](uint32_t i, uint32_t j) {
 		float2 two = unpack(parts[i].o[j / 2], DTYPE());
 
