@@ -1,7 +1,6 @@
-/* schedule_cut_test.c - where strips are cut into work tiles: a block each where that is what cuts
- * are for, and whole wide tiles. */
+/* schedule_cut_test.c - where strips are cut into work tiles, and how many rows these have. */
+#include "cut_fixture.h"
 #include "proto/arith.h"
-#include "tests/bench/fit_model.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,141 +11,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-#define BLOCKS 132u
-#define HEAD_DIM 128u
-#define PAGE_TOKENS 32u
-#define ONE_EACH 1.05 /* the share by which every block gets a work tile */
-
-struct cut {
-	struct fit_experiment experiment;
-	struct schedule schedule;
-};
-
-static struct workload_spec spec_of(uint32_t n_q_heads, uint32_t n_kv_heads)
-{
-	return (struct workload_spec){.shape = {.n_layers = 1,
-						.n_q_heads = n_q_heads,
-						.n_kv_heads = n_kv_heads,
-						.head_dim = HEAD_DIM,
-						.page_tokens = PAGE_TOKENS,
-						.dtype = WORK_FP16,
-						.scale = 1 / sqrtf(HEAD_DIM)}};
-}
-
-/* Scheduled as the choice says. Takes over spec. */
-static void cut_schedule(struct cut *c, struct workload_spec *spec, struct schedule_choice choice)
-{
-	uint64_t page_sources =
-		(uint64_t)spec->shape.n_kv_heads * PAGE_TOKENS * 4 * HEAD_DIM / KV_SOURCE_BYTES;
-
-	*c = (struct cut){0};
-	assert_int_equal(fit_experiment_of(&c->experiment, spec), 0);
-
-	struct schedule_want want = {.shape = &c->experiment.spec.shape,
-				     .list = &c->experiment.list,
-				     .pages = {64, page_sources, 64 * page_sources},
-				     .costs = costs_find(CODE_WGMMA),
-				     .n_blocks = BLOCKS,
-				     .code = CODE_WGMMA,
-				     .choice = choice};
-
-	assert_int_equal(schedule_make(&c->schedule, &want), 0);
-}
-
-/* A tree of two levels. */
-static void cut_make(struct cut *c, struct workload_spec *spec, const uint32_t nodes[2],
-		     const uint32_t tokens[2], struct schedule_choice choice)
-{
-	snprintf(spec->name, sizeof(spec->name), "cut");
-	assert_int_equal(workload_spec_levels(spec, nodes, tokens, 2), 0);
-	cut_schedule(c, spec, choice);
-}
-
-/* A root and leaves for one KV head, in work tiles of so many tokens at most. */
-static void cut_init(struct cut *c, uint32_t kv_block, const uint32_t nodes[2],
-		     const uint32_t tokens[2], uint32_t work_tile_tokens)
-{
-	struct workload_spec spec = spec_of(kv_block, 1);
-
-	cut_make(c, &spec, nodes, tokens, (struct schedule_choice){work_tile_tokens, ONE_EACH});
-}
-
-static void cut_done(struct cut *c)
-{
-	schedule_done(&c->schedule);
-	fit_experiment_done(&c->experiment);
-}
-
-/* Trees that 132 blocks have about one work tile of each for, whatever the work tiles' rows. */
-static void test_no_block_has_two_work_tiles_for_want_of_a_longer_one(void **state)
-{
-	static const uint32_t nodes[][2] = {{1, 64}, {1, 64}, {1, 10}, {1, 8}, {16, 64}};
-	static const uint32_t tokens[][2] = {
-		{8192, 512}, {4096, 1}, {4000, 400}, {16384, 64}, {1024, 32}};
-
-	(void)state;
-	for (uint32_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++) {
-		for (uint32_t kv_block = 4; kv_block <= 16; kv_block *= 2) {
-			for (uint32_t rows = 16; rows <= DEVICE_WORK_TILE_ROWS; rows *= 2) {
-				struct cut c;
-
-				cut_init(&c, kv_block, nodes[i], tokens[i], rows / kv_block);
-				assert_in_range(c.schedule.n[SCHEDULE_WORK_TILES], BLOCKS / 4,
-						BLOCKS);
-				cut_done(&c);
-			}
-		}
-	}
-}
-
-/* Eight agents that have said something, whatever each of them has said. */
-static void test_no_more_work_tiles_than_blocks_where_a_block_each_was_planned(void **state)
-{
-	uint32_t n_planned = 0;
-
-	(void)state;
-	for (uint32_t tail = 64; tail < 256; tail += 2) {
-		struct workload_spec spec = spec_of(32, 8);
-		uint32_t planned;
-		struct cut c;
-
-		cut_make(&c, &spec, (uint32_t[]){1, 8}, (uint32_t[]){4096, tail},
-			 (struct schedule_choice){0});
-		planned = c.schedule.expect.n_work_tiles * 8;
-		if (planned > BLOCKS / 2 && planned <= BLOCKS) {
-			assert_in_range(c.schedule.n[SCHEDULE_WORK_TILES] * 8, BLOCKS / 2, BLOCKS);
-			n_planned++;
-		}
-		cut_done(&c);
-	}
-	assert_true(n_planned > 64);
-}
-
-/* Sixty-four agents with a KV head for each query head: one work tile more for each head may be a
- * wave more. */
-static void expect_waves_as_planned(uint32_t n_heads, double share)
-{
-	struct workload_spec spec = spec_of(n_heads, n_heads);
-	uint32_t n_waves;
-	struct cut c;
-
-	cut_make(&c, &spec, (uint32_t[]){1, 64}, (uint32_t[]){2048, 128},
-		 (struct schedule_choice){DEVICE_WORK_TILE_ROWS, share});
-	n_waves = ceil_div(c.schedule.expect.n_work_tiles * n_heads, BLOCKS);
-	if (n_waves <= 2)
-		assert_in_range(c.schedule.n[SCHEDULE_WORK_TILES] * n_heads, n_heads,
-				n_waves * BLOCKS);
-	cut_done(&c);
-}
-
-static void test_there_are_no_more_waves_than_were_planned(void **state)
-{
-	(void)state;
-	for (uint32_t n_heads = 32; n_heads < 64; n_heads++)
-		for (uint32_t i = 0; i < SCHEDULE_N_SHARES; i++)
-			expect_waves_as_planned(n_heads, schedule_shares[i]);
-}
 
 static struct schedule_expect expect_agents(uint32_t n_heads, uint32_t tail,
 					    struct schedule_choice choice)
@@ -577,13 +441,9 @@ static void test_no_wide_tile_is_for_what_a_kv_tile_has_room_for(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(
-			test_no_more_work_tiles_than_blocks_where_a_block_each_was_planned),
-		cmocka_unit_test(test_there_are_no_more_waves_than_were_planned),
 		cmocka_unit_test(test_the_first_two_wide_tiles_take_no_turns),
 		cmocka_unit_test(test_narrower_strips_are_better_by_more_than_nothing),
 		cmocka_unit_test(test_a_schedules_time_is_that_of_its_parts),
-		cmocka_unit_test(test_no_block_has_two_work_tiles_for_want_of_a_longer_one),
 		cmocka_unit_test(test_wide_work_tiles_have_whole_wide_tiles),
 		cmocka_unit_test(test_wide_work_tiles_share_the_leaves),
 		cmocka_unit_test(test_each_partial_is_made_once_and_by_its_row),

@@ -13,7 +13,10 @@
 #define IDLE_LEAST 0.03
 /* a work tile's fixed time, that a work tile takes at least if it is cut */
 #define LEAST_WORK_TILES 0.5
-#define LIMIT_STEPS 12u
+/* a limit by so much more, and so often at most, for one work tile a block and for whole waves */
+#define LIMIT_STEP 1.03
+#define ONE_EACH_STEPS 12u
+#define WHOLE_WAVES_STEPS 4u
 #define SHARE_OF_WAVES 1.05
 #define MANY_WAVES 3.5
 #define ALIKE 0.997 /* what takes so much of another's modelled time is no better */
@@ -177,23 +180,36 @@ static double count_entries(const struct make *m, double limit_ns)
 	return (double)n * m->want->shape->n_kv_heads;
 }
 
+/* The least of a few limits, each a little more, by which there are as many work tiles for every
+ * block at most; 0: of none. */
+static double limit_for(const struct make *m, double limit_ns, double waves, uint32_t n_steps)
+{
+	for (uint32_t i = 0; i < n_steps; i++) {
+		if (count_entries(m, limit_ns) <= waves * m->want->n_blocks)
+			return limit_ns;
+		limit_ns *= LIMIT_STEP;
+	}
+	return 0;
+}
+
 /* How long a work tile is to take at most, if that is to be about this share of what a block has to
- * do; 0: no cuts. Where a little more leaves every block a single work tile, it is that: all would
- * wait for the few that have two. */
+ * do; 0: no cuts. Where a little more leaves every block as many work tiles, it is that: all would
+ * wait for the few that have one more. */
 static double limit_of(const struct make *m, double share)
 {
 	double limit =
 		fmax(share * block_share(m), LEAST_WORK_TILES * m->want->costs->work_tile_ns);
-	bool one_each = share >= 1 && m->n_strips * m->want->shape->n_kv_heads <= m->want->n_blocks;
-	double more = limit;
+	double waves, more = 0;
 
 	if (share == 0)
 		return NEVER_NS;
-	for (uint32_t i = 0; one_each && i < LIMIT_STEPS; i++) {
-		if (count_entries(m, more) <= m->want->n_blocks)
-			return more;
-		more *= 1.03;
-	}
+	waves = floor(count_entries(m, limit) / m->want->n_blocks);
+	if (share < 1 && waves <= FEW_WAVES)
+		more = limit_for(m, limit, waves, WHOLE_WAVES_STEPS);
+	else if (share >= 1 && m->n_strips * m->want->shape->n_kv_heads <= m->want->n_blocks)
+		more = limit_for(m, limit, 1, ONE_EACH_STEPS);
+	if (more > 0)
+		return more;
 	return share > SHARE_OF_WAVES ? limit_of(m, SHARE_OF_WAVES) : limit;
 }
 

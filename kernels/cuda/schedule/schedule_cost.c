@@ -61,23 +61,27 @@ static uint32_t cut_runs(const struct make *m, const struct strip *strip, double
 }
 
 /* What all rows of the strip see from the item's first run on is summed up before. */
-double strip_cost(const struct make *m, const struct strip *strip)
+void strip_weigh(const struct make *m, struct strip *strip)
 {
 	const struct run *runs = m->p->scratch[RUNS].at;
 	uint32_t last = runs_end(m, strip), n_kv_blocks;
 	struct seen_run seen;
 	struct load load;
 	double read_ns;
-	uint32_t i = runs_seen_by_all(m, strip, &n_kv_blocks, &read_ns);
+	uint32_t i = runs_seen_by_all(m, strip, &n_kv_blocks, &read_ns), n = n_kv_blocks;
 
 	load_init(m, strip, &load);
 	if (n_kv_blocks)
 		load_add_all(&load, n_kv_blocks, read_ns);
 	for (; (i = runs_next(m, strip, i, last)) < last; i++) {
-		if (sees_run(m, strip, &runs[i], &seen))
-			load_add(m, &load, &seen);
+		if (!sees_run(m, strip, &runs[i], &seen))
+			continue;
+		load_add(m, &load, &seen);
+		n += runs[i].n_kv_blocks;
 	}
-	return strip_fixed_cost(m, strip) + load_ns(m, &load);
+	strip->cost = strip_fixed_cost(m, strip) + load_ns(m, &load);
+	strip->n_wide = load.n_wide;
+	strip->n_others = n - load.n_wide;
 }
 
 /* As many parts, all alike, where the last would be a rest for which the others are as long as with
@@ -107,6 +111,8 @@ struct parts strip_parts(const struct make *m, struct strip *strip, double limit
 
 	if (asked == 1)
 		return parts;
+	if (mix_pays(strip->n_wide, strip->n_others, asked))
+		return (struct parts){asked, parts.all_ns / asked, parts.all_ns};
 	if (asked != strip->asked) {
 		parts.each_ns /= asked;
 		parts.n = cut_runs(m, strip, parts.each_ns, &parts.all_ns);

@@ -21,6 +21,9 @@
 #include "schedule.h"
 #include "proto/arith.h"
 
+/* Of work tiles: one more may be a wave of its own, and parts are made longer so that there is none.
+ * Where they come in more waves longer parts are worse (NOTES.md). */
+#define FEW_WAVES 2.0
 #define WARP_GROUP 4u /* row blocks that wgmma takes at a time */
 #define WIDE_TILE_BLOCKS (DEVICE_WIDE_KV_TILES * DEVICE_KV_TILE_BLOCKS)
 
@@ -81,6 +84,7 @@ struct strip {
 	uint32_t asked; /* how many parts were last asked for; 0: none yet */
 	struct parts parts; /* and what came of it */
 	double cost;
+	uint32_t n_wide, n_others; /* KV blocks that go into wide tiles, and that do not */
 };
 
 /* What all of an item's pieces have in common. */
@@ -279,8 +283,10 @@ uint32_t runs_seen_by_all(const struct make *m, const struct strip *strip,
 
 /* What each work tile of the strip costs beyond its KV blocks: its rows' Q and O among it. */
 double strip_fixed_cost(const struct make *m, const struct strip *strip);
-/* Modelled time of a strip as one work tile; and what it is cut into. */
-double strip_cost(const struct make *m, const struct strip *strip);
+/* Sets the strip's cost, modelled time as one work tile, and how many KV blocks it has of either
+ * kind. */
+void strip_weigh(const struct make *m, struct strip *strip);
+/* What it is cut into. */
 struct parts strip_parts(const struct make *m, struct strip *strip, double limit_ns);
 
 /* ---- schedule_choose.c ---------------------------------------------------------------------- */
@@ -315,6 +321,16 @@ MUST_CHECK int tails_reserve(struct make *m, struct cut *cut);
 MUST_CHECK int tails_place(struct make *m);
 
 /* ---- schedule_mix.c ------------------------------------------------------------------------- */
+
+/* Is a strip mixed whose KV blocks are so many? Where each part has many wide tiles, more than
+ * others, and a KV tile of these. */
+static inline bool mix_pays(uint32_t n_wide, uint32_t n_others, uint32_t n_parts)
+{
+	const uint32_t least_wide_tiles = 16; /* of a part; with 8 it was 2 % slower */
+
+	return n_others <= n_wide && n_others >= n_parts * DEVICE_KV_TILE_BLOCKS &&
+	       n_wide >= n_parts * least_wide_tiles * WIDE_TILE_BLOCKS;
+}
 
 /* Puts the strip's KV blocks, which have been read, into an order for n_parts parts, whose ends it
  * sets. 1: done; 0: they are better cut as they are; or -ENOMEM. */

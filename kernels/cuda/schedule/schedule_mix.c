@@ -12,8 +12,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define LEAST_WIDE_TILES 16u /* of a part; with 8 it was 2 % slower */
-
 struct mix {
 	struct cut cut; /* the strip as one work tile */
 	uint32_t n_parts;
@@ -98,15 +96,6 @@ static bool look(const struct make *m, struct mix *mix, struct mix_run *ret)
 	return true;
 }
 
-/* Each part has many wide tiles, more than others, and a KV tile of these. */
-static bool is_worth_it(const struct make *m, const struct mix *mix)
-{
-	uint32_t n_wide = mix->all[QUEUE_WIDE], n_others = m->n_kv_blocks - n_wide;
-
-	return n_others <= n_wide && n_others >= mix->n_parts * DEVICE_KV_TILE_BLOCKS &&
-	       n_wide >= mix->n_parts * LEAST_WIDE_TILES * WIDE_TILE_BLOCKS;
-}
-
 /* Where each part's KV blocks begin, from how many each has. */
 static void find_begins(const struct make *m, struct mix *mix, uint32_t *begins)
 {
@@ -145,7 +134,7 @@ int strip_mix(struct make *m, const struct strip *strip, uint32_t n_parts, uint3
 
 	mix_init(m, strip, n_parts, &mix);
 	count_all(m, &mix);
-	if (!is_worth_it(m, &mix))
+	if (!mix_pays(mix.all[QUEUE_WIDE], m->n_kv_blocks - mix.all[QUEUE_WIDE], n_parts))
 		return 0;
 	mixed = make_scratch(m, MIXED, m->n_kv_blocks, sizeof(*mixed));
 	if (!mixed)

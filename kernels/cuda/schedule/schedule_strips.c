@@ -260,14 +260,18 @@ bool strip_sees_all(struct make *m, const struct strip *strip)
 }
 
 /* Strips that see all of an item cost the same. */
-static double cost_of(struct make *m, const struct strip *strip, const struct strip *before)
+static void weigh(struct make *m, struct strip *strip, const struct strip *before)
 {
 	bool alike = before && before->item == strip->item &&
 		     before->row_end - before->row_begin == strip->row_end - strip->row_begin;
 
-	if (alike && strip_sees_all(m, before) && strip_sees_all(m, strip))
-		return before->cost;
-	return strip_cost(m, strip);
+	if (!alike || !strip_sees_all(m, before) || !strip_sees_all(m, strip)) {
+		strip_weigh(m, strip);
+		return;
+	}
+	strip->cost = before->cost;
+	strip->n_wide = before->n_wide;
+	strip->n_others = before->n_others;
 }
 
 /* How many tokens a strip has of an item, at most. */
@@ -302,7 +306,7 @@ int strips_make(struct make *m, uint32_t tokens)
 						.row_end = min_u32(item->row_end, row + n)};
 			if (!make_wants(m, strip->row_begin, strip->row_end))
 				continue;
-			strip->cost = cost_of(m, strip, m->n_strips ? strip - 1 : NULL);
+			weigh(m, strip, m->n_strips ? strip - 1 : NULL);
 			m->n_strips++;
 		}
 	}

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #define PART_STEPS 12u
-#define FEW_WAVES 2.0
 
 /* Rows that see something of the cut's KV blocks: marks them, and narrows the cut to them. */
 static void find_rows(const struct make *m, struct cut *cut, bool *sees)
@@ -148,9 +147,7 @@ static uint32_t count_parts(const struct make *m, const struct strip *strip, dou
 }
 
 /* The ends of parts that are no more than parts->n. KV blocks one by one take longer than in runs,
- * so parts are made longer until there are no more: where work tiles come in few waves, one more
- * may be a wave of its own; of more waves than that longer parts are worse (NOTES.md). 0: there are
- * more all the same. */
+ * so parts are made longer until there are no more. 0: there are more all the same. */
 static uint32_t find_ends(const struct make *m, const struct strip *strip, struct parts *parts,
 			  uint32_t *ends)
 {
