@@ -21,8 +21,8 @@
 #include "schedule.h"
 #include "proto/arith.h"
 
-/* Of work tiles: one more may be a wave of its own, and parts are made longer so that there is none.
- * Where they come in more waves longer parts are worse (NOTES.md). */
+/* Of work tiles: one more may be a wave of its own, and parts are made longer so that there is
+ * none. Where they come in more waves longer parts are worse (NOTES.md). */
 #define FEW_WAVES 2.0
 #define WARP_GROUP 4u /* row blocks that wgmma takes at a time */
 #define WIDE_TILE_BLOCKS (DEVICE_WIDE_KV_TILES * DEVICE_KV_TILE_BLOCKS)
