@@ -1,4 +1,4 @@
-/* cut_fixture.c - see cut_fixture.h. */
+/* cut_fixture.c - a workload as the bench makes it, scheduled for an H200; see cut_fixture.h. */
 #include "cut_fixture.h"
 
 #include <math.h>
