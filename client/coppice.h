@@ -24,9 +24,9 @@
  * app fills, 0 stands for the struct of version 0.1: an initialiser that leaves it out stays right.
  * One that is larger than this library knows is taken if all that it does not know is 0; else
  * -E2BIG. Of those that the library fills, size has to be set: so much is written, with 0 for what
- * this library does not know yet. Structs of which arrays are made, and the two that every call
- * fills (coppice_match, coppice_result), never change their size: they have no such field, and
- * some have words that are reserved, which must be 0.
+ * this library does not know yet. Structs of which arrays are made, and those that are filled of
+ * each sequence, ticket and tensor (coppice_match, coppice_result, coppice_tensor), never change
+ * their size: they have no such field, and some have words that are reserved, which must be 0.
  */
 #ifndef COPPICE_H
 #define COPPICE_H

@@ -7,8 +7,9 @@ usage: check-layers.py [--calls BUILD] [--matrix]
 
 Includes are read from the sources. Calls are read from what `gcc -fcallgraph-info` left in BUILD
 (-DCOPPICE_CALLGRAPH=ON); a call through a pointer is none, so callbacks are left aside. gcc leaves
-nothing of functions that stand in headers, and sees no *.cu: these are read from the sources, by
-the form that clang-format gives a function. A file and its header are one; that one takes the types
+nothing of functions that stand in headers, and sees no *.cu, nor what BUILD does not build, as
+Python's extension: these are read from the sources, by the form that clang-format gives a
+function. A file and its header are one; that one takes the types
 of another is no call. --calls fails where BUILD has no call graph at all. --matrix prints, for each
 pair of sub-folders, how many calls go from one to the other."""
 import argparse, collections, os, re, subprocess, sys
@@ -150,6 +151,7 @@ class Calls:
 	def __init__(self, build, root):
 		self.defined = collections.defaultdict(set)  # name -> files
 		self.raw = set()  # (file, caller, callee)
+		self.files = set()  # whose functions gcc saw
 		# Relative places are from where the compiler ran.
 		self.build = os.path.abspath(build)
 		for folder, _, names in os.walk(build):
@@ -173,6 +175,7 @@ class Calls:
 					inside[m[1]] = (m[2], at)
 			elif m := EDGE.match(line):
 				edges.append((m[1], m[2]))
+		self.files |= {at for _, at in inside.values()}
 		for title, (name, at) in inside.items():
 			if not at.endswith(".h") and ":" not in title:
 				self.defined[name].add(at)
@@ -201,29 +204,44 @@ def nearest(user, homes):
 
 
 def functions(text):
-	"""(name, is it extern, its body) of each that the text has."""
+	"""(name, what stands before it, its body) of each that the text has."""
 	for head, body in FUNCTION.findall(NO_CODE.sub(" ", text)):
 		names = [n for n in CALL.findall(head) if not n.startswith("__")]
 		if names:
-			yield names[0], head.startswith("extern"), body
+			yield names[0], head, body
 
 
-def read_calls(layers, files, arrows, defined):
-	"""Calls of what stands in headers and in *.cu, and calls that these make; as Calls.all."""
+def candidates(user, homes):
+	"""Headers, which may be included; of files that have the function, the nearest: programs
+	that are not linked together have some names in common."""
+	headers = [home for home in homes if home.endswith((".h", ".cuh"))]
+	near = nearest(user, [home for home in homes if home not in headers])
+	return headers + ([near] if near else [])
+
+
+def is_for_others(path, head):
+	"""May other files call a function of that file with that head?"""
+	if path.endswith((".h", ".cuh")):
+		return True
+	return "static" not in head if path.endswith(".c") else head.startswith("extern")
+
+
+def read_calls(layers, files, arrows, graph):
+	"""Calls of what gcc did not see, and calls that it makes; as Calls.all."""
 	inside = {f: list(functions(open(f, errors="replace").read())) for f in files}
 	reached = reach(arrows)
-	homes = collections.defaultdict(set, {name: set(at) for name, at in defined.items()})
+	homes = collections.defaultdict(set, {name: set(at) for name, at in graph.defined.items()})
 	for path, found in inside.items():
-		if not path.endswith(".c"):
-			for name, is_extern, _ in found:
-				if is_extern or path.endswith((".h", ".cuh")):
+		if path not in graph.files:
+			for name, head, _ in found:
+				if is_for_others(path, head):
 					homes[name].add(path)
 	for user, found in inside.items():
 		own = {name for name, _, _ in found}
 		for caller, _, body in found:
 			for callee in set(CALL.findall(body)) - own:
-				for home in homes.get(callee, ()):
-					if sees(user, home, layers, reached):
+				for home in candidates(user, homes.get(callee, ())):
+					if sees(user, home, layers, reached, graph.files):
 						yield user, caller, callee, home
 
 
@@ -242,13 +260,13 @@ def reach(arrows):
 	return reached
 
 
-def sees(user, home, layers, reached):
+def sees(user, home, layers, reached, graph_files):
 	"""May a call in user be to home's function of that name, unseen by gcc?"""
 	if stem(user) == stem(home) or home.startswith("tests/"):
 		return False
 	if home.endswith((".h", ".cuh")):
 		return home in reached.get(user, ())
-	seen_by_gcc = user.endswith(".c") and home.endswith(".c")
+	seen_by_gcc = user in graph_files and home in graph_files
 	return not seen_by_gcc and layers.top(user) == layers.top(home)
 
 
@@ -327,7 +345,7 @@ def main():
 			how = "configure it with -DCOPPICE_CALLGRAPH=ON"
 			bad.append(f"{options.calls} has no call graph: {how}")
 		ours = [f for f in files if not f.startswith("tests/")]
-		calls += read_calls(layers, ours, arrows, graph.defined)
+		calls += read_calls(layers, ours, arrows, graph)
 		bad += check_calls(layers, calls)
 		if options.matrix:
 			print_matrix(calls)

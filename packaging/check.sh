@@ -399,11 +399,11 @@ sanitizers() {
 		tests "tests under ASan+UBSan, TSan" build/sanitizers -LE 'script|aside'
 }
 
-# One test, or the few whose names match. What they need is built: where a target has a test's name,
-# that alone.
+# One test, or the few whose names match where none has this one. What they need is built: where a
+# target has a test's name, that alone.
 only() { # name, build
 	local -n how=$2
-	local folder=${how[0]} target=all
+	local folder=${how[0]} target=all names=$1
 	[[ $1 != python ]] || target=coppiced
 	configure "$folder" "${how[@]:2}" >"$logs/only.log" 2>&1 || {
 		cat "$logs/only.log"
@@ -417,7 +417,10 @@ only() { # name, build
 		packaging/python.sh all "$folder"
 		return
 	fi
-	"${no_aslr[@]}" ctest --test-dir "$folder" --no-tests=error -V -R "$1"
+	if ctest --test-dir "$folder" -N | awk -v name="$1" '$NF == name { n++ } END { exit !n }'; then
+		names="^$1\$"
+	fi
+	"${no_aslr[@]}" ctest --test-dir "$folder" --no-tests=error -V -R "$names"
 }
 
 # ---- main ----------------------------------------------------------------------------------------

@@ -158,6 +158,13 @@ struct text text_name(const char *s)
 	return t;
 }
 
+struct text text_short(struct text t, size_t bytes)
+{
+	if (strlen(t.s) > bytes)
+		strcpy(t.s + bytes - 1, "+");
+	return t;
+}
+
 int text_parse_u64(const char *s, uint64_t *ret)
 {
 	char *end;

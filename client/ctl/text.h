@@ -22,6 +22,7 @@ struct text text_duration(uint64_t ns); /* 2 h 5 min */
 struct text text_user(uint64_t uid); /* name, or the number where there is none */
 
 struct text text_name(const char *s); /* its beginning, as text_quoted */
+struct text text_short(struct text t, size_t bytes); /* so many at most, "+" where it goes on */
 
 /* Some token ids. */
 struct text_run {

@@ -109,6 +109,8 @@ static void print_daemon(const Coppice__StatusReply *now, const Coppice__StatusR
 
 /* ---- sessions ------------------------------------------------------------------------------- */
 
+#define USER_BYTES 8 /* with a name of 16 a row has 80 columns, however busy its session */
+
 static const struct table_column columns[] = {
 	{.title = "session"},
 	{.title = "pid"},
@@ -142,7 +144,7 @@ static int add_session(struct table *table, const Coppice__Session *now,
 	return table_add(table, (struct text[N_COLUMNS]){
 					text_number(now->id),
 					text_number(now->pid),
-					text_user(now->uid),
+					text_short(text_user(now->uid), USER_BYTES),
 					text_name(now->name),
 					text_count(now->n_seqs),
 					rate(now->entries, then->entries, s),

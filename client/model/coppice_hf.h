@@ -71,7 +71,8 @@ COPPICE_MUST_CHECK int coppice_hf_bind(struct coppice_hf_program *program, coppi
 void coppice_hf_free(struct coppice_hf_program *program);
 
 /* For coppice_hf_bind: the context is a struct coppice_weights, which have been waited for. */
-static inline int coppice_hf_find_weights(void *weights, const char *name, uint32_t *ret_tensor)
+COPPICE_MUST_CHECK static inline int coppice_hf_find_weights(void *weights, const char *name,
+							     uint32_t *ret_tensor)
 {
 	return coppice_weights_find((const struct coppice_weights *)weights, name, ret_tensor);
 }

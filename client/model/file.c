@@ -3,6 +3,7 @@
  * file may grow meanwhile.
  */
 #include "file.h"
+#include "proto/cleanup.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,24 +16,21 @@ static int read_stream(const char *path, FILE *stream, char **ret, size_t *ret_b
 		       struct fault *fault)
 {
 	size_t n = 0, room = 0;
-	char *bytes = NULL; /* owned */
+	CLEANUP_FREE char *bytes = NULL;
 	do {
 		room = room ? room * 2 : 16384;
 		char *more = room <= FILE_BYTES_MAX ? realloc(bytes, room + 1) : NULL;
-		if (!more) {
-			free(bytes);
+		if (!more)
 			return fault_set(fault, -EFBIG, "%s: is larger than %u MiB", path,
 					 FILE_BYTES_MAX >> 20);
-		}
 		bytes = more;
 		n += fread(bytes + n, 1, room - n, stream);
 	} while (n == room);
-	if (ferror(stream)) {
-		free(bytes);
+	if (ferror(stream))
 		return fault_set(fault, -EIO, "%s: cannot be read: %s", path, strerror(errno));
-	}
 	bytes[n] = 0;
 	*ret = bytes;
+	bytes = NULL;
 	*ret_bytes = n;
 	return 0;
 }

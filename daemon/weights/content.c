@@ -5,6 +5,7 @@
 #include "content.h"
 
 #include "proto/arith.h"
+#include "proto/cleanup.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -164,17 +165,14 @@ static uint64_t set_offsets(struct placed *placed, uint32_t n)
 
 static int place(struct weights_content *c, uint64_t *ret_bytes)
 {
-	struct placed *placed = calloc(c->n_tensors + 1, sizeof(*placed));
-	char *keys = malloc(keys_bytes(c));
-	int r = placed && keys ? 0 : -ENOMEM;
+	CLEANUP_FREE struct placed *placed = calloc(c->n_tensors + 1, sizeof(*placed));
+	CLEANUP_FREE char *keys = malloc(keys_bytes(c));
 
-	if (r == 0) {
-		sort(c, placed, keys);
-		*ret_bytes = set_offsets(placed, c->n_tensors);
-	}
-	free(placed);
-	free(keys);
-	return r;
+	if (!placed || !keys)
+		return -ENOMEM;
+	sort(c, placed, keys);
+	*ret_bytes = set_offsets(placed, c->n_tensors);
+	return 0;
 }
 
 static uint32_t count_tensors(const struct part *parts, uint32_t n_parts)
@@ -199,7 +197,7 @@ int content_make(struct weights_content *content, struct part *parts, uint32_t n
 		 uint64_t *ret_bytes, char why[WEIGHTS_WHY_BYTES])
 {
 	uint32_t n = count_tensors(parts, n_parts);
-	struct origin *origins = calloc(n + 1, sizeof(*origins));
+	CLEANUP_FREE struct origin *origins = calloc(n + 1, sizeof(*origins));
 	int r = -ENOMEM;
 
 	snprintf(why, WEIGHTS_WHY_BYTES, "There is no memory for the names of %u tensors.", n);
@@ -213,7 +211,6 @@ int content_make(struct weights_content *content, struct part *parts, uint32_t n
 			snprintf(why, WEIGHTS_WHY_BYTES,
 				 "No file has a tensor of F32, F16 or BF16.");
 	}
-	free(origins);
 	return r;
 }
 

@@ -7,6 +7,7 @@
 
 #include "build.h"
 #include "proto/arith.h"
+#include "proto/cleanup.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -166,7 +167,7 @@ int select_blocks(const struct select_config *config, const double *mass, uint32
 {
 	struct choice c = {.config = config, .mass = mass, .kept = ret_kept};
 	struct field f = {.begin = min_u32(config->sink_blocks, n)};
-	struct heavy *order = malloc((n + 1u) * sizeof(*order));
+	CLEANUP_FREE struct heavy *order = malloc((n + 1u) * sizeof(*order));
 
 	if (!order)
 		return -ENOMEM;
@@ -181,7 +182,6 @@ int select_blocks(const struct select_config *config, const double *mass, uint32
 	}
 	if (!is_enough(&c, 0))
 		keep_heaviest(&c, &f, order);
-	free(order);
 	*ret = c.result;
 	return 0;
 }
@@ -209,16 +209,13 @@ static struct select_config range_config(const struct select_config *config, uin
 static int select_one(const struct select_config *config, const float *mass, uint32_t n,
 		      uint64_t *ret_kept, struct select_result *ret)
 {
-	double *masses = malloc(n * sizeof(*masses));
-	int r;
+	CLEANUP_FREE double *masses = malloc(n * sizeof(*masses));
 
 	if (!masses)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < n; i++)
 		masses[i] = (double)mass[i];
-	r = select_blocks(config, masses, n, ret_kept, ret);
-	free(masses);
-	return r;
+	return select_blocks(config, masses, n, ret_kept, ret);
 }
 
 int select_chunk(const struct select_config *config, const struct select_chunk *chunk,

@@ -4,6 +4,7 @@
 #include "control_harness.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -181,23 +182,43 @@ static void root_sees_pins_of_users_who_have_left_and_ends_them(void **state)
 	client_close(&c);
 }
 
+static bool log_has_of(const struct harness *h, uint32_t session, const char *what)
+{
+	char text[128];
+
+	snprintf(text, sizeof(text), "session %" PRIu32 "%s", session, what);
+	return harness_log_has(h, text);
+}
+
+/* Of the one session that has joined. */
+static uint32_t session_of_the_log(const struct harness *h)
+{
+	uint32_t id = 1;
+
+	assert_true(harness_log_has(h, ") joins"));
+	while (id < 100 && !log_has_of(h, id, " ("))
+		id++;
+	return id;
+}
+
 static void the_log_has_what_sessions_do_with_their_ids(void **state)
 {
 	struct harness *h = *state;
+	uint32_t id;
 	struct client c = client_open(h);
 	Coppice__Evict evict = COPPICE__EVICT__INIT;
 	Coppice__Drain drain = COPPICE__DRAIN__INIT;
 
 	client_model(&c);
-	assert_true(harness_log_has(h, "joins"));
-	assert_true(harness_log_has(h, "opens model"));
+	id = session_of_the_log(h);
+	assert_true(log_has_of(h, id, " opens model"));
 	assert_int_equal(client_verb(&c, evict, &evict)->code, 0);
-	assert_true(harness_log_has(h, "evicts: 0 pages"));
+	assert_true(log_has_of(h, id, " evicts: 0 pages"));
 	assert_int_equal(client_verb(&c, drain, &drain)->code, 0);
-	assert_true(harness_log_has(h, "the daemon drains: it takes no new sequences"));
+	assert_true(log_has_of(h, id, ": the daemon drains: it takes no new sequences"));
 	drain.has_off = drain.off = 1;
 	assert_int_equal(client_verb(&c, drain, &drain)->code, 0);
-	assert_true(harness_log_has(h, "the daemon takes new sequences again"));
+	assert_true(log_has_of(h, id, ": the daemon takes new sequences again"));
 	client_close(&c);
 	/* A stop would end it first, if it came first. */
 	for (int i = 0; i < 500 && !harness_log_has(h, "ends: hang-up"); i++)

@@ -3,13 +3,20 @@
  * client.
  */
 #include "ctl_ask.h"
+#include "proto/clock.h"
 
+#include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <pty.h>
+#include <pwd.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 static void test_top_looks_as_often_as_asked(void **state)
@@ -26,16 +33,123 @@ static void test_top_looks_as_often_as_asked(void **state)
 	assert_null(strchr(a.out, '\033'));
 }
 
+/* Of the users that this machine has. */
+static uid_t user_of_the_longest_name(void)
+{
+	uid_t found = getuid();
+	size_t most = 0;
+
+	setpwent();
+	for (const struct passwd *user; (user = getpwent());)
+		if (strlen(user->pw_name) > most) {
+			most = strlen(user->pw_name);
+			found = user->pw_uid;
+		}
+	endpwent();
+	return found;
+}
+
+/* A session of a program with a longer name than is shown, until it is killed. */
+static pid_t stay_as(const struct ctl_fixture *f, uid_t uid)
+{
+	struct coppice *c;
+	int ready[2];
+	char byte;
+	pid_t pid;
+
+	assert_int_equal(pipe(ready), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		program_invocation_short_name = "with-many-letters";
+		if ((getuid() == 0 && setresuid(uid, uid, uid) < 0) ||
+		    coppice_connect(&c, f->socket) < 0 || write(ready[1], "", 1) != 1)
+			_exit(1);
+		pause();
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	return pid;
+}
+
 /* Bytes are columns: the view of this test has no others. */
 static void test_top_fits_80_columns(void **state)
 {
+	pid_t pid = stay_as(*state, user_of_the_longest_name());
 	struct ctl_answer a;
 
 	RUN(*state, &a, "top", "--count", "2", "--interval", "20ms");
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
 	assert_int_equal(a.status, 0);
+	assert_says(a.out, " with-many-letter ");
 	for (char *line = strtok(a.out, "\n"); line; line = strtok(NULL, "\n"))
 		if (strlen(line) > 80)
 			fail_msg("%zu columns: %s", strlen(line), line);
+}
+
+/* Computes a token now and then, until it is told to end. */
+struct work {
+	struct ctl_fixture *f;
+	pthread_t thread;
+	atomic_bool ends;
+	uint32_t n_tokens;
+	uint64_t ns;
+};
+
+static void *work_run(void *arg)
+{
+	struct work *work = arg;
+	uint64_t begin_ns = clock_now_ns();
+
+	for (; !atomic_load(&work->ends); work->n_tokens++) {
+		ctl_fixture_compute(work->f, work->f->seqs[0], &(uint32_t){'x'}, 1);
+		usleep(2000);
+	}
+	work->ns = clock_now_ns() - begin_ns;
+	return NULL;
+}
+
+/* The number of a row's column, from the right, 0 the last: "1,234". */
+static double from_the_right(const char *row, int column)
+{
+	const char *at = row + strcspn(row, "\n");
+	double n = 0;
+
+	for (; column >= 0; column--) {
+		while (at > row && at[-1] == ' ')
+			at--;
+		while (at > row && at[-1] != ' ')
+			at--;
+	}
+	for (; *at == ',' || (*at >= '0' && *at <= '9'); at++)
+		n = *at == ',' ? n : 10 * n + (*at - '0');
+	return n;
+}
+
+/* What somebody computes meanwhile, by the second; each token is an extension and two layers. */
+static void test_top_shows_rates_of_what_goes_on(void **state)
+{
+	struct work work = {.f = *state};
+	double entries, computed, expected;
+	struct ctl_answer a;
+	const char *row;
+
+	assert_int_equal(pthread_create(&work.thread, NULL, work_run, &work), 0);
+	RUN(*state, &a, "top", "--count", "1", "--interval", "500ms");
+	atomic_store(&work.ends, true);
+	pthread_join(work.thread, NULL);
+	assert_int_equal(a.status, 0);
+	row = strstr(a.out, " computed/s\n");
+	assert_non_null(row);
+	row += strlen(" computed/s\n");
+	entries = from_the_right(row, 2);
+	computed = from_the_right(row, 0);
+	expected = work.n_tokens * 1e9 / (double)work.ns;
+	assert_true(computed > expected / 2 && computed < expected * 2);
+	assert_float_equal(entries / computed, 3, 0.5);
 }
 
 /* The client computed all before the first look, and nothing since. */
@@ -203,6 +317,7 @@ int main(void)
 		WITH_DAEMON(test_top_looks_as_often_as_asked),
 		WITH_DAEMON(test_top_fits_80_columns),
 		WITH_DAEMON(test_top_shows_rates_and_no_sums),
+		WITH_DAEMON(test_top_shows_rates_of_what_goes_on),
 		WITH_DAEMON(test_top_json_is_an_object_a_line),
 		WITH_DAEMON(test_top_has_a_line_of_keys_and_obeys_them),
 		WITH_DAEMON(test_top_fits_the_terminals_lines),

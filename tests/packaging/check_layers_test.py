@@ -114,6 +114,29 @@ class Layers(unittest.TestCase):
 		self.assertIn("card_begin calls few_launch of kernels/cuda/program/few.cu: "
 			"it stands higher", self.complaints())
 
+	def test_a_circle_of_what_the_build_leaves_out(self):
+		self.write("daemon/sched/one.c",
+			"static int help(void)\n{\n\treturn 0;\n}\n\n"
+			"int one(void)\n{\n\treturn two() + help();\n}\n")
+		self.write("daemon/sched/two.c",
+			"static int help(void)\n{\n\treturn 0;\n}\n\n"
+			"int two(void)\n{\n\treturn one() + help();\n}\n")
+		said = self.complaints()
+		self.assertIn("a circle of 2 files: daemon/sched/one daemon/sched/two", said)
+		self.assertNotIn("help", said)
+
+	def test_a_call_up_of_what_the_build_leaves_out(self):
+		self.write("daemon/base/odd.c", "int odd(void)\n{\n\treturn part_begin();\n}\n")
+		self.assertIn("daemon/base/odd.c: odd calls part_begin of daemon/sched/part.c: "
+			"it stands higher", self.complaints())
+
+	def test_a_namesake_that_the_build_leaves_out_is_not_called(self):
+		self.write("daemon/sched/python/part.c",
+			"int part_begin(void)\n{\n\treturn whole_begin();\n}\n")
+		self.write("packaging/layers", RULES.replace("base sched", "base sched sched/python"))
+		self.assertNotIn("whole.c: whole_begin calls part_begin of daemon/sched/python",
+			self.complaints())
+
 	def test_headers_that_include_each_other(self):
 		self.write("daemon/sched/part.h", '#include "whole.h"\n')
 		self.write("daemon/sched/whole.h", '#include "part.h"\n')

@@ -10,10 +10,16 @@ import unittest
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "packaging" / "check-sizes.awk"
 
 
+def functions(*lines):
+	"""Text with a function of each so many lines."""
+	return "\n".join("struct some {\n\tint member;\n};\n\nstatic int\nf(int x)\n{\n"
+		+ "\treturn x;\n" * (n - 4) + "}\n" for n in lines)
+
+
 class Sizes(unittest.TestCase):
-	def complaints(self, *texts, options=()):
+	def complaints(self, *texts, options=(), kind=""):
 		"""What is said of files a, b... with these texts."""
-		names = [chr(ord("a") + i) for i in range(len(texts))]
+		names = [chr(ord("a") + i) + kind for i in range(len(texts))]
 		with tempfile.TemporaryDirectory() as folder:
 			for name, text in zip(names, texts):
 				(pathlib.Path(folder) / name).write_text(text)
@@ -54,6 +60,23 @@ class Sizes(unittest.TestCase):
 		self.assertEqual(self.complaints("/* a.c - sums of rows; see a.h. */\n",
 			"/*\n * b.c - see b.h. Sums are fp32.\n */\n",
 			"/*\n * c.c - see c.h.\n *\n * Sums are fp32.\n */\n"), [])
+
+	def test_functions_as_long_as_they_may_be(self):
+		said = self.complaints(functions(*[11] * 5), functions(*[24] * 4, 90), kind=".c")
+		self.assertEqual(said, [])
+
+	def test_functions_that_are_too_long_in_the_middle(self):
+		said = self.complaints(functions(*[11] * 4), functions(*[12] * 5), kind=".cu")
+		self.assertEqual(said,
+			["50 % of 9 functions have up to 12 lines, and should have 11"])
+
+	def test_too_many_functions_that_are_too_long(self):
+		said = self.complaints(functions(*[5] * 8), functions(25, 25), kind=".c")
+		self.assertEqual(said,
+			["90 % of 10 functions have up to 25 lines, and should have 24"])
+
+	def test_functions_of_other_languages_are_not_counted(self):
+		self.assertEqual(self.complaints(functions(50), kind=".txt"), [])
 
 	def test_a_page_may_be_wider_and_longer(self):
 		page = ("-v", "page=1")

@@ -7,6 +7,8 @@ add_test(NAME check_pages_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/check_p
 set_tests_properties(check_pages_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
 add_test(NAME check_sizes_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/check_sizes_test.py)
 set_tests_properties(check_sizes_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
+add_test(NAME check_only_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/check_only_test.py)
+set_tests_properties(check_only_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
 add_test(NAME check_layers_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/check_layers_test.py)
 set_tests_properties(check_layers_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
 add_test(NAME device_pack_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/device_pack_test.py)

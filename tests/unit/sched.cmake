@@ -46,6 +46,8 @@ endforeach()
 
 target_link_options(branched_test PRIVATE -Wl,--wrap=store_node_parent -Wl,--wrap=store_seq_node)
 
+coppice_test(NAME step_moves_test SOURCES unit/step_moves_test.c LIBS coppice_daemon LABELS unit)
+
 coppice_test(NAME plan_cache_test SOURCES unit/plan_cache_test.c LIBS coppice_daemon LABELS unit)
 
 coppice_test(NAME batch_test SOURCES unit/batch_test.c

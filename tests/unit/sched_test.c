@@ -4,6 +4,7 @@
 
 #include "daemon/control/arenas.h"
 #include "daemon/control/lanes.h"
+#include "daemon/control/seqs.h"
 #include "daemon/control/verbs.h"
 #include "daemon/sched/verbs/models.h"
 #include "daemon/sched/verbs/sessions.h"
@@ -300,6 +301,31 @@ static void a_lane_that_makes_no_sense_gets_one_answer(void **state)
 	client_end(&other);
 }
 
+/* For what another sequence claims, and does not compute. */
+static void a_wait_ends_with_its_sequence(void **state)
+{
+	struct fixture *f = *state;
+	struct store_match match;
+	struct seq_wait_call call = {.for_ns = UINT64_MAX};
+	struct sched_request wait = {.serve = verb_seq_wait.serve,
+				     .session = f->c.session,
+				     .room = &call};
+	struct sched_request close = {.serve = verb_seq_close.serve,
+				      .session = f->c.session,
+				      .room = &call.seq};
+
+	assert_int_equal(client_open(&f->c, fixture_ids, 4, &call.seq, &match), 0);
+	assert_int_equal(match.pending, 3);
+	sched_post(f->h.sched, &wait);
+	sched_post(f->h.sched, &close);
+	assert_ptr_equal(harness_next_reply(&f->h), &wait);
+	assert_int_equal(wait.code, -ECANCELED);
+	assert_string_equal(wait.message, "The sequence was closed while it waited.");
+	assert_int_equal(call.match.pending, 0);
+	assert_ptr_equal(harness_next_reply(&f->h), &close);
+	assert_int_equal(close.code, 0);
+}
+
 static void model_shapes_are_checked(void **state)
 {
 	struct fixture *f = *state;
@@ -415,6 +441,7 @@ int main(void)
 		TEST(a_sequence_stays_in_its_lane),
 		TEST(a_sequence_twice_in_a_step_is_refused),
 		TEST(a_lane_that_makes_no_sense_gets_one_answer),
+		TEST(a_wait_ends_with_its_sequence),
 		TEST(model_shapes_are_checked),
 		TEST(a_draining_daemon_takes_no_new_sequences),
 		TEST(open_entries_end_when_the_session_does),

@@ -25,7 +25,7 @@ struct answer {
 
 void answer_done(struct answer *answer);
 /* The i-th descriptor becomes the caller's; -1 where there is none. */
-int answer_take_fd(struct answer *answer, unsigned i);
+MUST_CHECK int answer_take_fd(struct answer *answer, unsigned i);
 #define CLEANUP_ANSWER __attribute__((cleanup(answer_done)))
 
 struct call {

@@ -9,6 +9,7 @@
 #include "client/lib/base/sized.h"
 #include "client/lib/connection/call.h"
 #include "client/lib/connection/model.h"
+#include "proto/cleanup.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -199,7 +200,7 @@ int coppice_program_new(struct coppice *c, struct coppice_weights *weights,
 			const struct coppice_program_info *info, uint32_t *ret_model)
 {
 	Coppice__ProgramNew message;
-	struct packed *packed;
+	CLEANUP_FREE struct packed *packed = NULL;
 	int r = check_info(c, info);
 
 	if (r < 0)
@@ -208,10 +209,8 @@ int coppice_program_new(struct coppice *c, struct coppice_weights *weights,
 	if (!packed)
 		return explain(c->key, -ENOMEM, "%s: out of memory", what);
 	r = pack(c, packed, info);
-	if (r == 0) {
-		message = message_of(weights, info, packed);
-		r = give(c, &message, info, ret_model);
-	}
-	free(packed);
-	return r;
+	if (r < 0)
+		return r;
+	message = message_of(weights, info, packed);
+	return give(c, &message, info, ret_model);
 }

@@ -51,7 +51,7 @@ int batch_init(struct batch *b, struct pool *pool, enum code code, uint32_t n_bl
 
 void batch_done(struct batch *b)
 {
-	stand_leave(b);
+	(void)!stand_leave(b); /* all of it goes either way */
 	if (b->queue.stream)
 		cudaStreamSynchronize(b->queue.stream);
 	for (uint32_t i = 0; i < BATCH_FRAMES; i++)
@@ -246,8 +246,9 @@ int batch_submit(struct batch *b, const struct backend_batch *batch, uint64_t *r
 	if (r) {
 		b->queue.failed = b->queue.failed || r == -EIO;
 		peer_forget(b->peer);
-		/* Jobs before this one may be reading tables that the next batch overwrites. */
-		queue_await(&b->queue);
+		/* Jobs before this one may be reading tables that the next batch overwrites. What
+		 * went wrong first is told. */
+		(void)!queue_await(&b->queue);
 		return r;
 	}
 	*ret_id = batch_keep(&u);
@@ -277,7 +278,7 @@ int batch_abandon(struct batch *b, bool it_has)
 	b->tells[b->last_id % BATCH_FRAMES].n = 0;
 	if (!r)
 		r = batch_finish(b, b->last_id);
-	queue_await(&b->queue);
+	(void)!queue_await(&b->queue); /* the queue remembers it */
 	b->queue.failed = b->queue.failed || r;
 	return r;
 }

@@ -141,5 +141,5 @@ int batch_layers_end(struct batch_layers *layers, bool ended, uint64_t *ret_id)
 
 void batch_layers_drop(struct batch_layers *layers)
 {
-	queue_await(&layers->u.b->queue);
+	(void)!queue_await(&layers->u.b->queue); /* the queue remembers it */
 }

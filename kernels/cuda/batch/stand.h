@@ -67,7 +67,7 @@ void stand_call(struct batch *b, const struct device_inbound *in);
 /* No launch stands from here on, and the batch called last has heard it: before whatever waits for
  * the stream or changes what a launch reads. Waits for a few microseconds at most, if batches
  * before the one that was called are done. 0 or -EIO, which the queue remembers, too. */
-int stand_leave(struct batch *b);
+MUST_CHECK int stand_leave(struct batch *b);
 
 /* The batch says that it is done: true if it did nothing, its launch having left, and has been
  * launched now; or if that is not known yet. */

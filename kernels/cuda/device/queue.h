@@ -42,7 +42,7 @@ void queue_done(struct queue *q);
 MUST_CHECK int queue_expect(struct queue *q, int r);
 /* For all that the stream has to do; no longer than its patience, if there is any: then it has
  * failed, and is not waited for again. 0 or -EIO, which the queue remembers, too. */
-int queue_await(struct queue *q);
+MUST_CHECK int queue_await(struct queue *q);
 /* False: the stream is still at it when the time is over. */
 bool queue_settles(const struct queue *q, uint64_t limit_ns);
 
