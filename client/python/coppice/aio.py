@@ -2,7 +2,8 @@
 
 Lanes of `aio.lane` have a descriptor, which the loop watches while somebody waits for an entry.
 What is a message to the daemon and its answer is asked in a thread. To cancel a task ends its
-wait and not the entry: who wants no more of a sequence closes it.
+wait and not the entry: who wants no more of a sequence closes it. Models, programs and arenas are
+asked for once in a while: `asyncio.to_thread` does for them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,21 @@ from collections.abc import AsyncIterator, Callable, Sequence as Items
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _models
-from ._coppice import Connection, Decode, Lane, Match, Model, Progress, Row, Sequence, State
-from ._errors import Busy, Invalid, LaneFull
+from ._coppice import (
+    Arena,
+    Connection,
+    Decode,
+    Lane,
+    Match,
+    Model,
+    Progress,
+    Row,
+    Sequence,
+    State,
+    Stats,
+    Weights,
+)
+from ._errors import Busy, Invalid, LaneFull, TimedOut
 
 if TYPE_CHECKING:
     from ._coppice import Tokens
@@ -23,6 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _TICK_SECONDS = 0.2  # a daemon that has died rings no descriptor
 _AGAIN_SECONDS = 0.001
+_LOOK_SECONDS = 0.1  # of a thread, which a task that is cancelled leaves to its end
 
 
 class _Bell:
@@ -122,6 +137,43 @@ async def lane(connection: Connection) -> Lane:
     return await asyncio.to_thread(connection.lane, pollable=True)
 
 
+async def stats(connection: Connection) -> Stats:
+    """What the daemon has counted; see Connection.stats."""
+    return await asyncio.to_thread(connection.stats)
+
+
+async def open_weights(connection: Connection, folder: _models.PathLike) -> Weights:
+    """See coppice.open_weights."""
+    return await asyncio.to_thread(_models.open_weights, connection, folder)
+
+
+async def loaded(
+    weights: Weights,
+    timeout: float | None = None,
+    *,
+    progress: Callable[[Progress], object] | None = None,
+) -> Progress:
+    """Until weights are there; see Weights.wait. progress is called now and then, and at the end.
+
+    Raises TimedOut: not yet; or why they cannot be had.
+    """
+    loop = asyncio.get_running_loop()
+    end = float("inf") if timeout is None else loop.time() + timeout
+    while True:
+        left = end - loop.time()
+        try:
+            told = await asyncio.to_thread(weights.wait, max(0.0, min(left, _LOOK_SECONDS)))
+            break
+        except TimedOut:
+            if left <= _LOOK_SECONDS:
+                raise
+        if progress is not None:
+            progress(await asyncio.to_thread(weights.progress))
+    if progress is not None:
+        progress(told)
+    return told
+
+
 async def load_model(
     connection: Connection,
     folder: _models.PathLike,
@@ -160,9 +212,9 @@ async def open_many(
     return await asyncio.to_thread(lane.open_many, prompts)
 
 
-async def close(seq: Sequence) -> None:
-    """Gives its pages back; see Sequence.close."""
-    await asyncio.to_thread(seq.close)
+async def close(what: Sequence | Lane | Arena | Weights) -> None:
+    """Gives it back; see Sequence.close, Lane.close, Arena.close, Weights.close."""
+    await asyncio.to_thread(what.close)
 
 
 @contextlib.asynccontextmanager
@@ -180,6 +232,16 @@ async def opened(
 async def fork(seq: Sequence) -> Sequence:
     """A second sequence at the same place; see Sequence.fork."""
     return await asyncio.to_thread(seq.fork)
+
+
+async def pin(seq: Sequence, seconds: float) -> int:
+    """Keeps its tokens from eviction; the pin's number. See Sequence.pin."""
+    return await asyncio.to_thread(seq.pin, seconds)
+
+
+async def unpin(connection: Connection, pin: int) -> None:
+    """Ends a pin; see Connection.unpin."""
+    await asyncio.to_thread(connection.unpin, pin)
 
 
 async def state(seq: Sequence) -> State:

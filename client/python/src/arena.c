@@ -96,24 +96,22 @@ static int read_order(const char *memory, Py_ssize_t device_bytes, struct order 
 	return 0;
 }
 
-static PyObject *arena_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+PyObject *arena_new(PyObject *connection, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"connection", "n_bytes", "memory", "device", NULL};
+	static char *names[] = {"n_bytes", "memory", "device", NULL};
 	struct order order = {.memory = COPPICE_HOST};
 	const char *memory = "host";
 	Py_ssize_t n_bytes, device_bytes = 0;
-	PyObject *connection;
 	struct arena *self;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!n|$sz#:arena", names, types.connection,
-					 &connection, &n_bytes, &memory, &order.device,
-					 &device_bytes) ||
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|$sz#:arena", names, &n_bytes, &memory,
+					 &order.device, &device_bytes) ||
 	    read_order(memory, device_bytes, &order) < 0)
 		return NULL;
 	if (n_bytes <= 0)
 		return fault_format(-EINVAL, "an arena of %zd bytes: 1 or more", n_bytes);
 	order.n_bytes = (size_t)n_bytes;
-	self = object_new(type);
+	self = object_new(types.arena);
 	if (!self)
 		return NULL;
 	Py_INCREF(connection);
@@ -301,8 +299,7 @@ static PyGetSetDef getters[] = {
 };
 
 static PyType_Slot slots[] = {
-	{Py_tp_doc, "Memory that both sides see."},
-	{Py_tp_new, arena_new},
+	TYPE_DOC,
 	{Py_tp_dealloc, arena_dealloc},
 	{Py_tp_methods, methods},
 	{Py_tp_getset, getters},
@@ -313,6 +310,7 @@ PyTypeObject *arena_type_new(PyObject *module)
 {
 	return type_new(module, &(PyType_Spec){.name = "coppice.Arena",
 					       .basicsize = sizeof(struct arena),
-					       .flags = Py_TPFLAGS_DEFAULT,
+					       .flags = Py_TPFLAGS_DEFAULT |
+							Py_TPFLAGS_DISALLOW_INSTANTIATION,
 					       .slots = slots});
 }

@@ -7,6 +7,8 @@
 /* An arena of the library's, whose reference is taken over. NULL and an exception. */
 PyObject *arena_make(struct connection *connection, struct coppice_arena *arena);
 
+/* A connection's method: arena(n_bytes, *, memory, device). */
+PyObject *arena_new(PyObject *connection, PyObject *args, PyObject *kwargs);
 /* The type. NULL and an exception. */
 PyTypeObject *arena_type_new(PyObject *module);
 

@@ -6,14 +6,19 @@
  */
 #include "base.h"
 
+#include "docs.h"
+
 #include <math.h>
 
 struct types types;
+struct makers makers;
 
 PyTypeObject *type_new(PyObject *module, PyType_Spec *spec)
 {
-	PyObject *type = PyType_FromSpec(spec);
+	PyObject *type;
 
+	docs_fill_type(strrchr(spec->name, '.') + 1, spec->slots);
+	type = PyType_FromSpec(spec);
 	if (!type)
 		return NULL;
 	if (PyModule_AddType(module, (PyTypeObject *)type) < 0)

@@ -5,11 +5,7 @@
 #ifndef COPPICE_PYTHON_BASE_H
 #define COPPICE_PYTHON_BASE_H
 
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030A0000
-#include <Python.h>
-#include <structmember.h>
-
+#include "api.h"
 #include "client/coppice_program.h"
 
 #define MUST_CHECK __attribute__((warn_unused_result))
@@ -18,11 +14,16 @@
 struct types {
 	PyTypeObject *connection, *weights, *model, *arena, *tensor, *lane, *sequence, *part;
 	PyTypeObject *decode, *capture;
-	PyObject *program_new; /* the function that makes a Model of a program */
 };
 extern struct types types;
 
-/* A type as the module's init makes it; NULL and an exception. */
+/* What a connection's methods of these names call, with the connection: set when the module is. */
+struct makers {
+	PyCFunctionWithKeywords lane, arena, weights, model, program;
+};
+extern struct makers makers;
+
+/* A type as the module's init makes it, with docstrings; NULL and an exception. */
 PyTypeObject *type_new(PyObject *module, PyType_Spec *spec);
 
 /* An object of a type of ours, zeroed behind its head. NULL and an exception. */
@@ -35,6 +36,12 @@ MUST_CHECK int duration_read(PyObject *seconds, uint64_t *ret_ns);
 /* The same of a call's one argument, `timeout`, which may be left out: "|O:" and its name. */
 MUST_CHECK int duration_read_timeout(PyObject *args, PyObject *kwargs, const char *format,
 				     uint64_t *ret_ns);
+
+/* A type's docstring is in the stubs: type_new puts it here. */
+#define TYPE_DOC \
+	{ \
+		Py_tp_doc, NULL \
+	}
 
 /* `__enter__`, and `__exit__` that calls close(). */
 PyObject *context_enter(PyObject *self, PyObject *unused);

@@ -246,7 +246,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-	{Py_tp_doc, "Steps in a CUDA graph."},
+	TYPE_DOC,
 	{Py_tp_new, capture_new},
 	{Py_tp_dealloc, capture_dealloc},
 	{Py_tp_methods, methods},

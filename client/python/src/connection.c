@@ -1,8 +1,8 @@
 /*
  * connection.c - a session with the daemon, and who is in a call on it.
  *
- * What a connection has (lanes, arenas, models, weights) is made by those types' own constructors;
- * its methods of their names call these.
+ * What a connection has (lanes, arenas, models, weights) is made where their types are; its methods
+ * of their names call that.
  */
 #include "connection.h"
 
@@ -161,45 +161,29 @@ static PyObject *connection_unpin(struct connection *self, PyObject *pin)
 
 /* ---- what it has ---------------------------------------------------------------------------- */
 
-/* maker(connection, *args, **kwargs) */
-static PyObject *make(void *maker, struct connection *self, PyObject *args, PyObject *kwargs)
+static PyObject *connection_lane(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-	PyObject *first = PyTuple_Pack(1, self), *all, *made;
-
-	if (!first)
-		return NULL;
-	all = PySequence_Concat(first, args);
-	Py_DECREF(first);
-	if (!all)
-		return NULL;
-	made = PyObject_Call(maker, all, kwargs);
-	Py_DECREF(all);
-	return made;
+	return makers.lane(self, args, kwargs);
 }
 
-static PyObject *connection_lane(struct connection *self, PyObject *args, PyObject *kwargs)
+static PyObject *connection_arena(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-	return make(types.lane, self, args, kwargs);
+	return makers.arena(self, args, kwargs);
 }
 
-static PyObject *connection_arena(struct connection *self, PyObject *args, PyObject *kwargs)
+static PyObject *connection_weights(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-	return make(types.arena, self, args, kwargs);
+	return makers.weights(self, args, kwargs);
 }
 
-static PyObject *connection_weights(struct connection *self, PyObject *args, PyObject *kwargs)
+static PyObject *connection_model(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-	return make(types.weights, self, args, kwargs);
+	return makers.model(self, args, kwargs);
 }
 
-static PyObject *connection_model(struct connection *self, PyObject *args, PyObject *kwargs)
+static PyObject *connection_program(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-	return make(types.model, self, args, kwargs);
-}
-
-static PyObject *connection_program(struct connection *self, PyObject *args, PyObject *kwargs)
-{
-	return make(types.program_new, self, args, kwargs);
+	return makers.program(self, args, kwargs);
 }
 
 static PyMethodDef methods[] = {
@@ -223,7 +207,7 @@ static PyGetSetDef getters[] = {
 };
 
 static PyType_Slot slots[] = {
-	{Py_tp_doc, "A session with the daemon."},
+	TYPE_DOC,
 	{Py_tp_new, connection_new},
 	{Py_tp_dealloc, connection_dealloc},
 	{Py_tp_methods, methods},

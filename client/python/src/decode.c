@@ -300,7 +300,7 @@ static PyGetSetDef getters[] = {
 };
 
 static PyType_Slot slots[] = {
-	{Py_tp_doc, "Tokens on their way through a program."},
+	TYPE_DOC,
 	{Py_tp_dealloc, decode_dealloc},
 	{Py_tp_methods, methods},
 	{Py_tp_members, members},

@@ -38,17 +38,15 @@ static int make_lane(struct lane *self, bool pollable)
 	return r < 0 ? -1 : 0;
 }
 
-static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+PyObject *lane_new(PyObject *connection, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"connection", "pollable", NULL};
-	PyObject *connection;
+	static char *names[] = {"pollable", NULL};
 	struct lane *self;
 	int pollable = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$p:lane", names, types.connection,
-					 &connection, &pollable))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p:lane", names, &pollable))
 		return NULL;
-	self = object_new(type);
+	self = object_new(types.lane);
 	if (!self)
 		return NULL;
 	if (lane_init(self) < 0) {
@@ -236,8 +234,7 @@ static PyGetSetDef getters[] = {
 };
 
 static PyType_Slot slots[] = {
-	{Py_tp_doc, "An ordered timeline of entries, each with a ticket."},
-	{Py_tp_new, lane_new},
+	TYPE_DOC,
 	{Py_tp_dealloc, lane_dealloc},
 	{Py_tp_methods, methods},
 	{Py_tp_members, members},
@@ -249,6 +246,7 @@ PyTypeObject *lane_type_new(PyObject *module)
 {
 	return type_new(module, &(PyType_Spec){.name = "coppice.Lane",
 					       .basicsize = sizeof(struct lane),
-					       .flags = Py_TPFLAGS_DEFAULT,
+					       .flags = Py_TPFLAGS_DEFAULT |
+							Py_TPFLAGS_DISALLOW_INSTANTIATION,
 					       .slots = slots});
 }

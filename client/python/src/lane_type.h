@@ -4,6 +4,8 @@
 
 #include "base.h"
 
+/* A connection's method: lane(*, pollable). */
+PyObject *lane_new(PyObject *connection, PyObject *args, PyObject *kwargs);
 /* The type. NULL and an exception. */
 PyTypeObject *lane_type_new(PyObject *module);
 

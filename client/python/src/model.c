@@ -57,21 +57,18 @@ static PyObject *open_model(struct connection *connection, const struct coppice_
 	return model;
 }
 
-static PyObject *model_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+PyObject *model_new(PyObject *connection, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"connection", "name",	      "n_layers",      "n_q_heads",
-				"n_kv_heads", "head_dim",     "dtype",	       "page_tokens",
-				"scale",      "weights_hash", "first_kv_head", "own_kv_heads",
-				NULL};
+	static char *names[] = {"name",		"n_layers",	 "n_q_heads",	 "n_kv_heads",
+				"head_dim",	"dtype",	 "page_tokens",	 "scale",
+				"weights_hash", "first_kv_head", "own_kv_heads", NULL};
 	struct coppice_model_info info = {.size = sizeof(info)};
 	const char *dtype_word = "float32";
 	const struct dtype *dtype;
-	PyObject *connection;
 
-	(void)type;
 	if (!PyArg_ParseTupleAndKeywords(
-		    args, kwargs, "O!s|$O&O&O&O&sO&fO&O&O&:model", names, types.connection,
-		    &connection, &info.name, NUMBER_32(&info.n_layers), NUMBER_32(&info.n_q_heads),
+		    args, kwargs, "s|$O&O&O&O&sO&fO&O&O&:model", names, &info.name,
+		    NUMBER_32(&info.n_layers), NUMBER_32(&info.n_q_heads),
 		    NUMBER_32(&info.n_kv_heads), NUMBER_32(&info.head_dim), &dtype_word,
 		    NUMBER_32(&info.page_tokens), &info.scale, NUMBER_64(&info.weights_hash),
 		    NUMBER_32(&info.first_kv_head), NUMBER_32(&info.own_kv_heads)))
@@ -128,14 +125,18 @@ static PyGetSetDef getters[] = {
 };
 
 static PyType_Slot slots[] = {
-	{Py_tp_doc, "An open model."}, {Py_tp_new, model_new},	{Py_tp_dealloc, model_dealloc},
-	{Py_tp_members, members},      {Py_tp_getset, getters}, {0, NULL},
+	TYPE_DOC,
+	{Py_tp_dealloc, model_dealloc},
+	{Py_tp_members, members},
+	{Py_tp_getset, getters},
+	{0, NULL},
 };
 
 PyTypeObject *model_type_new(PyObject *module)
 {
 	return type_new(module, &(PyType_Spec){.name = "coppice.Model",
 					       .basicsize = sizeof(struct model),
-					       .flags = Py_TPFLAGS_DEFAULT,
+					       .flags = Py_TPFLAGS_DEFAULT |
+							Py_TPFLAGS_DISALLOW_INSTANTIATION,
 					       .slots = slots});
 }

@@ -24,6 +24,8 @@ struct model {
 PyObject *model_make(struct connection *connection, uint32_t number,
 		     const struct model_shape *shape);
 
+/* A connection's method: model(name, *, n_layers, ...). */
+PyObject *model_new(PyObject *connection, PyObject *args, PyObject *kwargs);
 /* The type. NULL and an exception. */
 PyTypeObject *model_type_new(PyObject *module);
 

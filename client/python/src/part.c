@@ -218,10 +218,7 @@ static PyMemberDef members[] = {
 };
 
 static PyType_Slot slots[] = {
-	{Py_tp_doc, "One sequence's part of steps."},
-	{Py_tp_new, part_new},
-	{Py_tp_dealloc, part_dealloc},
-	{Py_tp_members, members},
+	TYPE_DOC,  {Py_tp_new, part_new}, {Py_tp_dealloc, part_dealloc}, {Py_tp_members, members},
 	{0, NULL},
 };
 

@@ -124,19 +124,16 @@ static int read_order(PyObject *config, const char *dtype, struct order *order,
 	return read_source(config, order, ret_encoded);
 }
 
-static PyObject *program_new(PyObject *unused, PyObject *args, PyObject *kwargs)
+PyObject *program_new(PyObject *connection, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"connection", "weights",     "config", "max_positions",
-				"dtype",      "page_tokens", NULL};
-	PyObject *connection, *weights, *config, *encoded = NULL, *model = NULL;
+	static char *names[] = {"weights", "config", "max_positions", "dtype", "page_tokens", NULL};
+	PyObject *weights, *config, *encoded = NULL, *model = NULL;
 	const char *dtype = NULL;
 	struct order order = {0};
 
-	(void)unused;
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!O|$O&zO&:program", names,
-					 types.connection, &connection, types.weights, &weights,
-					 &config, NUMBER_32(&order.options.max_positions), &dtype,
-					 NUMBER_32(&order.page_tokens)))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O|$O&zO&:program", names, types.weights,
+					 &weights, &config, NUMBER_32(&order.options.max_positions),
+					 &dtype, NUMBER_32(&order.page_tokens)))
 		return NULL;
 	if ((PyObject *)((struct weights *)weights)->connection != connection)
 		return fault_raise(-EINVAL, "the weights are another connection's: open them here");
@@ -144,12 +141,4 @@ static PyObject *program_new(PyObject *unused, PyObject *args, PyObject *kwargs)
 		model = open_program((struct weights *)weights, &order);
 	Py_XDECREF(encoded);
 	return model;
-}
-
-static PyMethodDef definition = {"_program", KEYWORDS(program_new), METH_VARARGS | METH_KEYWORDS,
-				 NULL};
-
-PyObject *program_function_new(void)
-{
-	return PyCFunction_New(&definition, NULL);
 }

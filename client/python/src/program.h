@@ -4,8 +4,7 @@
 
 #include "base.h"
 
-/* The function that makes one: (connection, weights, config, *, max_positions, dtype, page_tokens).
- * A new reference; NULL and an exception. */
-PyObject *program_function_new(void);
+/* A connection's method: program(weights, config, *, max_positions, dtype, page_tokens). */
+PyObject *program_new(PyObject *connection, PyObject *args, PyObject *kwargs);
 
 #endif

@@ -6,6 +6,7 @@
  */
 #include "records.h"
 
+#include "docs.h"
 #include "dtype.h"
 
 #define FIELDS(...) \
@@ -33,6 +34,9 @@ static int add_kind(PyObject *module, struct kind *kind)
 {
 	const char *name = strrchr(kind->desc.name, '.') + 1;
 
+	kind->desc.doc = docs_find(name);
+	for (PyStructSequence_Field *field = kind->desc.fields; field->name; field++)
+		field->doc = docs_find_in(name, field->name);
 	*kind->type = PyStructSequence_NewType(&kind->desc);
 	if (!*kind->type)
 		return -1;

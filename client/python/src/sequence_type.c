@@ -275,7 +275,7 @@ static PyGetSetDef getters[] = {
 };
 
 static PyType_Slot slots[] = {
-	{Py_tp_doc, "Tokens, of which the daemon has KV."},
+	TYPE_DOC,
 	{Py_tp_dealloc, seq_dealloc},
 	{Py_tp_methods, methods},
 	{Py_tp_members, members},

@@ -252,7 +252,7 @@ static PyGetSetDef getters[] = {
 };
 
 static PyType_Slot slots[] = {
-	{Py_tp_doc, "A dense array in an arena."},
+	TYPE_DOC,
 	{Py_tp_dealloc, tensor_dealloc},
 	{Py_tp_methods, methods},
 	{Py_tp_getset, getters},

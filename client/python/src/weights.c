@@ -117,23 +117,21 @@ static int open_files(struct weights *self, const struct files *files)
 	return r < 0 ? -1 : 0;
 }
 
-static PyObject *weights_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+PyObject *weights_new(PyObject *connection, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"connection", "files", NULL};
-	struct connection *connection;
+	static char *names[] = {"files", NULL};
 	struct files files;
 	PyObject *list;
 	struct weights *self;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O:weights", names, types.connection,
-					 &connection, &list) ||
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:weights", names, &list) ||
 	    read_files(list, &files) < 0)
 		return NULL;
-	self = object_new(type);
+	self = object_new(types.weights);
 	if (!self)
 		return NULL;
 	Py_INCREF(connection);
-	self->connection = connection;
+	self->connection = (struct connection *)connection;
 	if (open_files(self, &files) < 0)
 		Py_CLEAR(self);
 	return (PyObject *)self;
@@ -312,8 +310,7 @@ static PyGetSetDef getters[] = {
 };
 
 static PyType_Slot slots[] = {
-	{Py_tp_doc, "Tensors of safetensors files, held by the daemon once."},
-	{Py_tp_new, weights_new},
+	TYPE_DOC,
 	{Py_tp_dealloc, weights_dealloc},
 	{Py_tp_methods, methods},
 	{Py_tp_getset, getters},
@@ -325,6 +322,7 @@ PyTypeObject *weights_type_new(PyObject *module)
 {
 	return type_new(module, &(PyType_Spec){.name = "coppice.Weights",
 					       .basicsize = sizeof(struct weights),
-					       .flags = Py_TPFLAGS_DEFAULT,
+					       .flags = Py_TPFLAGS_DEFAULT |
+							Py_TPFLAGS_DISALLOW_INSTANTIATION,
 					       .slots = slots});
 }

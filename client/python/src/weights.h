@@ -16,6 +16,8 @@ struct weights {
 struct coppice_weights *weights_enter(struct weights *self);
 void weights_leave(struct weights *self);
 
+/* A connection's method: weights(files). */
+PyObject *weights_new(PyObject *connection, PyObject *args, PyObject *kwargs);
 /* The type. NULL and an exception. */
 PyTypeObject *weights_type_new(PyObject *module);
 

@@ -12,14 +12,16 @@ from .._needs import need
 
 need("torch transformers", "torch", "transformers")
 
-from transformers import AttentionInterface
+from transformers import AttentionInterface, AttentionMaskInterface
 
 from ._cache import Cache
 from ._capture import Capturing, capture
 from ._forward import attention
+from ._mask import mask
 from ._share import share_weights
 from ._shared import NAME, SharedKV, attach
 
 AttentionInterface.register(NAME, attention)
+AttentionMaskInterface.register(NAME, mask)
 
 __all__ = ["Cache", "Capturing", "SharedKV", "attach", "attention", "capture", "share_weights"]

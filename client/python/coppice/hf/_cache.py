@@ -10,6 +10,7 @@ from transformers import cache_utils
 
 from ._batch import Batch
 from ._errors import invalid
+from ._mask import Columns
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -37,7 +38,9 @@ class Layer(cache_utils.CacheLayerMixin):
         return key_states, value_states
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._batch.length + query_length, 0
+        columns = Columns(self._batch.length + query_length)
+        columns.coppice_forward = self._batch.forward
+        return columns, 0
 
     def get_seq_length(self) -> int:
         return self._batch.length

@@ -21,6 +21,7 @@ from ._cache import Cache
 from ._errors import invalid, unsupported
 from ._forward import Forward, Layout
 from ._fuse import Fused
+from ._mask import Window
 from ._workspace import Rows, Workspace
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class Recording(Forward):
 
     def __init__(self, workspace: Workspace, like: Forward, stream: torch.cuda.Stream) -> None:
         self.stream = stream
-        self.window: int | None = None  # the narrowest
+        self.window: Window | None = None  # the narrowest of its layers
+        self.n_tokens_most: int | None = None  # by windows of masks, which may be no layer's
         self.capture = Capture(workspace.lane, stream)
         layout = Layout(like.layout.rows, list(like.news.values()), 1)
         memory = Rows(workspace.connection, workspace.shape, workspace.device, layout.n)
@@ -49,10 +51,16 @@ class Recording(Forward):
         self.capture.step(layer, self.parts, self.stream)
         self.capture.wait(self.stream)
 
-    def check_window(self, window: int | None) -> None:
+    def check_window(self, window: Window) -> None:
         super().check_window(window)
-        if window is not None:
-            self.window = min(window, self.window or window)
+        if not self.window or window.n_tokens < self.window.n_tokens:
+            self.window = window
+
+    def is_within(self, n_tokens: int) -> bool:
+        if not super().is_within(n_tokens):
+            return False
+        self.n_tokens_most = min(n_tokens, self.n_tokens_most or n_tokens)
+        return True
 
     def _results(self, rows: torch.Tensor, computed: torch.Tensor) -> torch.Tensor:
         """Read before the next layer's are written."""
@@ -99,8 +107,14 @@ class Graph:
             batch.forward = begun
         self.logits = out.logits
 
+    def is_for(self, begun: Forward) -> bool:
+        """A longer text has other masks: then the layers are asked anew whether they have them."""
+        most = self.recording.n_tokens_most
+        return most is None or begun.n_tokens <= most
+
     def replay(self, begun: Forward, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        begun.check_window(self.recording.window)
+        if self.recording.window:
+            begun.check_window(self.recording.window)
         self.ids.copy_(ids)
         self.positions.copy_(positions)
         seqs = [row.seq for row in begun.layout.spans]
@@ -192,7 +206,7 @@ class Capturing:
             places = kwargs.get("position_ids")
             if places is None:
                 places = torch.tensor([[row.n_tokens] for row in batch.rows])
-            graph = self._graph(cache, batch, places.to(batch.opened().device))
+            graph = self._graph(cache, batch, begun, places.to(batch.opened().device))
             logits = graph.replay(begun, kwargs["input_ids"], places)
         return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
 
@@ -210,13 +224,18 @@ class Capturing:
         self._warm.add(n_rows)
         return was_warm
 
-    def _graph(self, cache: Cache, batch: Batch, places: torch.Tensor) -> Graph:
+    def _graph(
+        self, cache: Cache, batch: Batch, begun: Forward, places: torch.Tensor
+    ) -> Graph:
         workspace, n_rows = batch.opened(), len(batch.rows)
         self._workspaces.add(workspace)
-        if n_rows not in workspace.graphs:
+        graph: Graph | None = workspace.graphs.get(n_rows)
+        if graph and not graph.is_for(begun):
+            workspace.graphs.pop(n_rows).close()
+            graph = None
+        if graph is None:
             workspace.make_room(LANE_WORDS // workspace.shape.n_layers)
-            workspace.graphs[n_rows] = Graph(self._run, cache, batch, places)
-        graph: Graph = workspace.graphs[n_rows]
+            graph = workspace.graphs[n_rows] = Graph(self._run, cache, batch, places)
         return graph
 
 

@@ -9,6 +9,8 @@ import torch
 
 from .._coppice import Part
 from ._errors import invalid, unsupported
+from ._mask import Window, check_mask
+from ._options import check_options
 from ._row import Row
 from ._shape import Shape
 from ._workspace import Rows, Workspace
@@ -78,6 +80,8 @@ class Forward:
     def begin(self, news: list[tuple[int, ...]]) -> None:
         self.news = dict(zip(self.layout.rows, news))
         self.n_tokens = max(row.n_tokens + len(new) for row, new in self.news.items())
+        if window := self.workspace.shape.window:
+            self.check_window(window)
         self.done = False
         for row, new in self.news.items():
             if new:
@@ -118,12 +122,13 @@ class Forward:
     def step(self, layer: int) -> None:
         self.workspace.step(layer, self.parts)
 
-    def check_window(self, window: int | None) -> None:
-        if window is not None and self.n_tokens > window:
-            raise unsupported(
-                f"sliding_window of the config is {window}, and a row has {self.n_tokens} tokens: "
-                "the daemon has no windows, so a text may be no longer than one"
-            )
+    def check_window(self, window: Window) -> None:
+        if self.n_tokens > window.n_tokens:
+            raise unsupported(window.sentence(self.n_tokens))
+
+    def is_within(self, n_tokens: int) -> bool:
+        """Asked of each window that a mask is made for, if a layer has it or not."""
+        return self.n_tokens <= n_tokens
 
     def _kept(self, sinks: torch.Tensor) -> torch.Tensor:
         """What a sink leaves of O: it takes part in the sum alone."""
@@ -191,19 +196,6 @@ def check_qkv(forward: Forward, q: torch.Tensor, k: torch.Tensor, v: torch.Tenso
     check_tensor("v", v, of_kv, forward.workspace)
 
 
-def check_options(shape: Shape, options: dict[str, Any]) -> None:
-    """What a layer asks of its attention, but for its window."""
-    if options.get("softcap") is not None:
-        raise unsupported(f"softcap is {options['softcap']}: the daemon caps no scores")
-    if options.get("dropout"):
-        raise invalid("there is no dropout: call model.eval()")
-    scale = options.get("scaling")
-    if scale is not None and abs(scale - shape.scale) > 1e-6 * abs(shape.scale):
-        raise unsupported(f"scaling is {scale}, the model was attached with {shape.scale}")
-    if options.get("output_attentions"):
-        raise unsupported("output_attentions: weights of attention never leave the daemon")
-
-
 def attention(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any = None, **options: Any
 ) -> tuple[torch.Tensor, None]:
@@ -215,8 +207,10 @@ def attention(
             "as that gives them: a model that changes them behind its cache cannot be had"
         )
     check_qkv(forward, query, key, value)
-    check_options(forward.workspace.shape, options)
-    forward.check_window(options.get("sliding_window"))
+    check_mask(attention_mask, module)
+    check_options(forward.workspace.shape, options, query.shape[2])
+    if (window := options.get("sliding_window")) is not None:
+        forward.check_window(Window("sliding_window", window))
     out = forward.attend(module.layer_idx, query, key, value, options.get("s_aux"))
     if module.layer_idx == forward.workspace.shape.n_layers - 1:
         forward.finish()

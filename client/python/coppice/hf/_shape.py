@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ._errors import unsupported
+from ._mask import Window, window_of_cache
 
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 LAYER_TYPES = {"full_attention", "sliding_attention"}
@@ -35,6 +36,7 @@ class Shape(NamedTuple):
     head_dim: int
     dtype: torch.dtype
     scale: float
+    window: Window | None  # the narrowest of its layers, as the config has it
 
 
 def check_config(config: Any) -> None:
@@ -93,4 +95,5 @@ def shape_of(model: Any) -> Shape:
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // n_q_heads,
         dtype=model.dtype,
         scale=scale_of(modules),
+        window=window_of_cache(config),
     )

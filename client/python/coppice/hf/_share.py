@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from .._coppice import Arena, TensorInfo, Weights
+from .._coppice import Arena, Connection, TensorInfo, Weights
 from .._errors import NotFound
+from .._models import open_weights
 from ._errors import invalid
 from ._shape import DTYPES
 
@@ -74,10 +76,26 @@ def check_devices(model: Any, names: dict[Any, list[str]], views: dict[Any, Any]
             )
 
 
-def share_weights(model: Any, weights: Weights) -> None:
+def folder_of(model: Any) -> Path:
+    """Where from_pretrained has read it."""
+    name = getattr(model.config, "_name_or_path", "")
+    folder = Path(name)
+    if not name or not folder.is_dir():
+        raise invalid(
+            f"the model was read from no folder (_name_or_path of its config is {name!r}): give "
+            "share_weights its weights, coppice.open_weights(connection, folder)"
+        )
+    return folder
+
+
+def share_weights(model: Any, weights: Weights | None = None) -> None:
     """Makes a model's parameters those that the daemon holds, and lets go of its own.
 
+        coppice.hf.share_weights(model)
         coppice.hf.share_weights(model, coppice.open_weights(connection, folder))
+
+    Without weights they are those of the folder that from_pretrained read, by a connection that is
+    made for it: to COPPICE_SOCKET, as coppice.connect does.
 
     Blocks until they are there. The model is from then on that of the files, without gradients; its
     parameters may be on meta before. They stay beyond weights and connection. On a CPU what is
@@ -86,6 +104,15 @@ def share_weights(model: Any, weights: Weights) -> None:
     Invalid, of the first parameter that the weights do not have so, or buffer that is elsewhere;
     then nothing has changed. Attach and capture after it.
     """
+    if weights is not None:
+        share(model, weights)
+        return
+    folder = folder_of(model)
+    with Connection() as connection, open_weights(connection, folder) as opened:
+        share(model, opened)
+
+
+def share(model: Any, weights: Weights) -> None:
     weights.wait()
     check_buffers(model)
     names = names_of(model)

@@ -87,3 +87,14 @@ def await_seqs(connection: coppice.Connection, n: int) -> None:
     while connection.stats().n_seqs != n:
         assert time.monotonic() < deadline, connection.stats()
         time.sleep(0.01)
+
+
+def large_weights(folder: Path, n_rows: int = 16384) -> Path:
+    """Zeros that have no place on the disk, and take the daemon a moment to read."""
+    n_bytes = n_rows * 4096 * 4
+    shape = f'"dtype":"F32","shape":[{n_rows},4096],"data_offsets":[0,{n_bytes}]'
+    head = f'{{"zeros":{{{shape}}}}}'.encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        file.truncate(8 + len(head) + n_bytes)
+    return folder

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import CHECKPOINT, Daemon, await_seqs
+from harness import CHECKPOINT, Daemon, await_seqs, large_weights
+from test_threads import Blocking, blocking, standing_still
 from test_tokens import ANSWER, PROMPT
 
 import coppice
@@ -59,7 +61,7 @@ def test_the_loop_goes_on_meanwhile(daemon: Daemon, leaves_nothing: None) -> Non
     run(work())
 
 
-async def longest_pause(task: asyncio.Task[None]) -> float:
+async def longest_pause(task: asyncio.Future[Any]) -> float:
     """Of the loop, until the task is done."""
     longest, before = 0.0, time.monotonic()
     while not task.done():
@@ -69,18 +71,101 @@ async def longest_pause(task: asyncio.Task[None]) -> float:
     return longest
 
 
+class Waiting:
+    """What is awaited while the daemon stands still; its lane has a descriptor."""
+
+    def __init__(self, of: Blocking) -> None:
+        self.of, self.lane = of, of.connection.lane(pollable=True)
+        self.seq, self.text = self.lane.open(of.model, [1, 2]), self.lane.open(of.program, [3])
+        self.text.decode([1]).wait()
+
+
+async def opened(at: Waiting) -> None:
+    async with aio.opened(at.lane, at.of.model, [5]) as seq:
+        assert not seq.closed
+
+
+AWAITED: dict[str, Callable[[Waiting], Coroutine[Any, Any, object]]] = {
+    "connect": lambda at: aio.connect(at.of.daemon.socket),
+    "stats": lambda at: aio.stats(at.of.connection),
+    "lane": lambda at: aio.lane(at.of.connection),
+    "load_model": lambda at: aio.load_model(at.of.connection, CHECKPOINT),
+    "open_weights": lambda at: aio.open_weights(at.of.connection, CHECKPOINT),
+    "loaded": lambda at: aio.loaded(at.of.weights),
+    "open": lambda at: aio.open(at.lane, at.of.model, [5]),
+    "open_many": lambda at: aio.open_many(at.lane, [(at.of.model, [5]), (at.of.model, [6])]),
+    "opened": opened,
+    "fork": lambda at: aio.fork(at.seq),
+    "state": lambda at: aio.state(at.seq),
+    "pin": lambda at: aio.pin(at.seq, 1.0),
+    "rows": lambda at: aio.rows(at.text.decode([1])),
+    "ticket": lambda at: aio.ticket(at.lane, at.lane.nop()),
+    "close": lambda at: aio.close(at.seq),
+    "close_lane": lambda at: aio.close(at.lane),
+    "close_arena": lambda at: aio.close(at.of.arena),
+    "close_weights": lambda at: aio.close(at.of.weights),
+}
+
+
+@pytest.mark.parametrize("call", AWAITED)
 def test_the_loop_goes_on_while_the_daemon_does_not(
-    own_daemon: Daemon, leaves_nothing: None
+    own_daemon: Daemon, leaves_nothing: None, call: str
 ) -> None:
     async def work() -> None:
+        with blocking(own_daemon) as of:
+            at, loop = Waiting(of), asyncio.get_running_loop()
+            with standing_still(own_daemon):
+                loop.call_later(0.8, own_daemon.process.send_signal, signal.SIGCONT)
+                begin = time.monotonic()
+                task = asyncio.ensure_future(AWAITED[call](at))
+                assert await longest_pause(task) < 0.5
+                assert time.monotonic() - begin > 0.7
+            await task
+
+    run(work())
+
+
+def test_pins(daemon: Daemon, leaves_nothing: None) -> None:
+    async def work() -> None:
+        with await aio.connect(daemon.socket) as connection:
+            model = await aio.load_model(connection, CHECKPOINT)
+            seq = await aio.open(await aio.lane(connection), model, PROMPT)
+            pin = await aio.pin(seq, 10.0)
+            await aio.unpin(connection, pin)
+            with pytest.raises(coppice.NotFound):
+                await aio.unpin(connection, pin)
+            assert (await aio.stats(connection)).n_seqs == 1
+
+    run(work())
+
+
+def test_weights_are_waited_for(own_daemon: Daemon, leaves_nothing: None, tmp_path: Path) -> None:
+    async def work() -> None:
+        told: list[coppice.Progress] = []
         with await aio.connect(own_daemon.socket) as connection:
-            model = connection.model("aio", n_layers=1, n_q_heads=2, n_kv_heads=1, head_dim=16)
-            seq = await aio.open(await aio.lane(connection), model, [1, 2, 3])
-            tell, loop = own_daemon.process.send_signal, asyncio.get_running_loop()
-            tell(signal.SIGSTOP)
-            loop.call_later(0.8, tell, signal.SIGCONT)
-            assert await longest_pause(asyncio.create_task(aio.close(seq))) < 0.5
-            assert seq.closed
+            weights = await aio.open_weights(connection, large_weights(tmp_path))
+            with pytest.raises(coppice.TimedOut):
+                await aio.loaded(weights, 0.0)
+            assert not weights.ready
+            task = asyncio.create_task(aio.loaded(weights))
+            await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            last = await aio.loaded(weights, 30.0, progress=told.append)
+            assert weights.ready and told[-1] == last and last.n_done == last.n_bytes > 0
+            await aio.close(weights)
+
+    run(work())
+
+
+def test_weights_that_are_none(daemon: Daemon, leaves_nothing: None, tmp_path: Path) -> None:
+    async def work() -> None:
+        (tmp_path / "model.safetensors").write_bytes(b"\xff" * 100)
+        with await aio.connect(daemon.socket) as connection:
+            weights = await aio.open_weights(connection, tmp_path)
+            with pytest.raises(coppice.Invalid):
+                await aio.loaded(weights, 30.0)
 
     run(work())
 

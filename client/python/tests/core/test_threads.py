@@ -68,6 +68,7 @@ class Blocking(NamedTuple):
     daemon: Daemon
     connection: coppice.Connection
     lane: coppice.Lane
+    arena: coppice.Arena
     model: coppice.Model
     weights: coppice.Weights
     program: coppice.Model
@@ -92,6 +93,7 @@ BLOCKING: dict[str, Callable[[Blocking], object]] = {
     "model": shape,
     "program": lambda of: of.connection.program(of.weights, config(), max_positions=32),
     "unpin": lambda of: of.connection.unpin(1 << 40),
+    "wait_weights": lambda of: of.weights.wait(),
     "progress": lambda of: of.weights.progress(),
     "map": lambda of: of.weights.map(),
     "open": lambda of: of.lane.open(of.model, [5]),
@@ -103,6 +105,8 @@ BLOCKING: dict[str, Callable[[Blocking], object]] = {
     "pin": lambda of: of.seq.pin(1.0),
     "close": lambda of: of.seq.close(),
     "close_lane": lambda of: of.lane.close(),
+    "close_arena": lambda of: of.arena.close(),
+    "close_weights": lambda of: of.weights.close(),
 }
 
 
@@ -123,17 +127,23 @@ def standing_still(daemon: Daemon) -> Iterator[None]:
         rescue.wait()
 
 
-@pytest.mark.parametrize("call", BLOCKING)
-def test_whatever_waits_for_the_daemon_lets_others_run(
-    own_daemon: Daemon, leaves_nothing: None, call: str
-) -> None:
-    with coppice.connect(own_daemon.socket) as connection, connection.lane() as lane:
+@contextlib.contextmanager
+def blocking(daemon: Daemon) -> Iterator[Blocking]:
+    with coppice.connect(daemon.socket) as connection, connection.lane() as lane:
         weights = coppice.open_weights(connection, CHECKPOINT)
         weights.wait()
         program = connection.program(weights, config())
         model = connection.model("one", n_layers=1, n_q_heads=2, n_kv_heads=1, head_dim=16)
         seq, text = lane.open(model, [1, 2]), lane.open(program, [3])
-        of = Blocking(own_daemon, connection, lane, model, weights, program, seq, text)
+        arena = connection.arena(4096)
+        yield Blocking(daemon, connection, lane, arena, model, weights, program, seq, text)
+
+
+@pytest.mark.parametrize("call", BLOCKING)
+def test_whatever_waits_for_the_daemon_lets_others_run(
+    own_daemon: Daemon, leaves_nothing: None, call: str
+) -> None:
+    with blocking(own_daemon) as of:
         with standing_still(own_daemon):
             waiting = InThread(lambda: BLOCKING[call](of))
             time.sleep(0.05)  # it is in the call, or soon

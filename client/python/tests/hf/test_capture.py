@@ -27,6 +27,13 @@ class Played:
 
     def __init__(self, forward: Any, cache: Any, batch: Any, positions: torch.Tensor) -> None:
         self.forward = forward
+        self.made_at: int = batch.forward.n_tokens
+        MADE_AT.append(self.made_at)
+
+    def is_for(self, begun: Any) -> bool:
+        """As if the mask had a window."""
+        n_tokens: int = begun.n_tokens
+        return n_tokens <= N_MOST or self.made_at > N_MOST
 
     def replay(self, begun: Any, ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         assert begun.layout.n == len(ids)
@@ -40,6 +47,8 @@ class Played:
 
 
 CACHES: list[Any] = []  # of the pass
+MADE_AT: list[int] = []  # of graphs: how long the longest row was
+N_MOST = 100
 
 
 @pytest.fixture
@@ -177,6 +186,30 @@ def test_a_window_ends_passes(connection: coppice.Connection, played: None) -> N
                 model.generate(ids, past_key_values=cache, max_new_tokens=12)
             assert cache.n_cached == [16]
         assert graphs(shared) == [1]
+
+
+def test_a_window_of_a_mask_makes_another_graph(
+    shared: coppice.hf.SharedKV, model: Any
+) -> None:
+    ids = tiny.draw(1, N_MOST + 6, seed=73)
+    MADE_AT.clear()
+    with cache_of(shared, ids) as cache:
+        model(input_ids=ids[:, : N_MOST - 5], past_key_values=cache)
+        by_tokens(model, cache, ids)
+    assert graphs(shared) == [1]
+    assert MADE_AT == [N_MOST - 3, N_MOST + 1]
+
+
+def test_what_a_graph_knows_of_masks() -> None:
+    """The narrowest window of one that was not made; those that were are no layer's."""
+    recording = _capture.Recording.__new__(_capture.Recording)
+    recording.n_tokens, recording.n_tokens_most = 10, None
+    graph: Any = SimpleNamespace(recording=recording)
+    assert Graph.is_for(graph, SimpleNamespace(n_tokens=1000))
+    assert all(recording.is_within(n) for n in (20, 15, 10**6))
+    assert not any(recording.is_within(n) for n in (0, 9))
+    assert Graph.is_for(graph, SimpleNamespace(n_tokens=15))
+    assert not Graph.is_for(graph, SimpleNamespace(n_tokens=16))
 
 
 class Compiler:

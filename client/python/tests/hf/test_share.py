@@ -61,6 +61,21 @@ def test_a_model_becomes_that_of_the_files(
     assert torch.allclose(got, want, rtol=1e-3, atol=1e-3)
 
 
+def test_a_model_that_was_read_from_a_folder(
+    connection: coppice.Connection, checkpoint: Path
+) -> None:
+    model = type(tiny.llama()).from_pretrained(checkpoint)
+    want, before = logits(model), inodes()
+    coppice.hf.share_weights(model)
+    assert torch.equal(logits(model), want)
+    assert inodes() - before
+    with pytest.raises(coppice.Invalid, match="read from no folder.*coppice.open_weights"):
+        coppice.hf.share_weights(tiny.llama(seed=22))
+    model.config._name_or_path = str(checkpoint.parent)
+    with pytest.raises(coppice.NotFound, match="no file .*safetensors"):
+        coppice.hf.share_weights(model)
+
+
 def test_parameters_on_meta_never_have_memory(
     connection: coppice.Connection, checkpoint: Path
 ) -> None:
