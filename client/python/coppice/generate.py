@@ -63,6 +63,8 @@ def add_to(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.system is not None and not args.chat:
+        raise ValueError("--system goes with --chat: give both, or neither")
     texts = [_text(text) for text in args.prompt or ["-"]]
     options = {name.replace("-", "_"): getattr(args, name.replace("-", "_"))
                for name, _, _ in _SAMPLING}

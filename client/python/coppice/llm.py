@@ -6,6 +6,7 @@ Weights and KV are the daemon's: eight processes that open the same checkpoint h
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
@@ -25,6 +26,8 @@ from .generation.tokenizer import tokenizer_of
 
 Prompt: TypeAlias = "str | Sequence[int]"
 Message: TypeAlias = "Mapping[str, Any]"
+
+_BROKEN_OFF = "an exception in the middle of another call broke this off too: ask once more"
 
 
 @dataclass
@@ -69,7 +72,7 @@ class LLM:
         self._connection = coppice.connect(socket)
         try:
             self.model = self._load(max_positions)
-            self._engine = Engine(self._connection, self.model, self._take)
+            self._engine = self._new_engine()
         except BaseException:
             self._connection.close()
             raise
@@ -87,6 +90,9 @@ class LLM:
             )
         finally:
             bar.close()
+
+    def _new_engine(self) -> Engine:
+        return Engine(self._connection, self.model, self._take)
 
     def close(self) -> None:
         """Gives back all that it has of the daemon's. Twice is fine."""
@@ -109,11 +115,18 @@ class LLM:
         sampling = self._sampling(sampling, options)
         prepared = [self._encode(prompt) for prompt in _several(prompts)]
         asked = [self._limits.streams(prompt, sampling) for prompt in prepared]
-        writers = [self._start(streams, sampling) for streams in asked]
-        self._run([s for streams in asked for s in streams], [w for of in writers for w in of])
+        streams = [stream for of in asked for stream in of]
+        try:
+            try:
+                writers = [self._start(of, sampling) for of in asked]
+                self._run(streams, [writer for of in writers for writer in of])
+            finally:
+                self._drop(streams)
+        finally:
+            self._drop(streams)  # a signal's handler may have raised in the first
         return [
-            Output(prompt, streams[0].cached, [writer.done for writer in of])
-            for prompt, streams, of in zip(prepared, asked, writers)
+            Output(prompt, first.cached, [writer.done for writer in of])
+            for prompt, (first, *_), of in zip(prepared, asked, writers)
         ]
 
     def stream(
@@ -138,8 +151,9 @@ class LLM:
                 "messages are a list of objects such as {'role': 'user', 'content': TEXT}, not "
                 f"{_short(messages)}"
             )
+        sampling = self._sampling(sampling, options)
         prompt = self.tokenizer.chat(messages, tools)
-        return self.generate([prompt], sampling, **options)[0]
+        return self.generate([prompt], sampling.with_tools() if tools else sampling)[0]
 
     # ---- how it comes about -----------------------------------------------------------------
 
@@ -158,6 +172,8 @@ class LLM:
     def _start(self, streams: list[Stream], sampling: Sampling) -> list[Writer]:
         if self._connection.closed:
             raise coppice.Closed(errno.EBADF, "the model was closed: open it anew")
+        if self._engine.broken:
+            self._renew_engine()
         writers = [Writer(self.tokenizer, sampling, i) for i in range(len(streams))]
         self._writers.update(zip(streams, writers))
         for leader in leaders(streams):
@@ -173,10 +189,17 @@ class LLM:
                 _show(bar, streams)
         finally:
             bar.close()
-            self._drop(streams)
 
     def _pieces(self, streams: list[Stream], sampling: Sampling) -> Iterator[Piece]:
-        writers = self._start(streams, sampling)
+        try:
+            try:
+                yield from self._pieces_of(streams, self._start(streams, sampling))
+            finally:
+                self._drop(streams)
+        finally:
+            self._drop(streams)  # as in generate
+
+    def _pieces_of(self, streams: list[Stream], writers: list[Writer]) -> Iterator[Piece]:
         bar = Bar("prompts", self._progress)
         try:
             while True:
@@ -193,7 +216,6 @@ class LLM:
                 _show(bar, streams)
         finally:
             bar.close()
-            self._drop(streams)
 
     def _take(self, events: list[Event]) -> None:
         """The engine's news."""
@@ -203,12 +225,33 @@ class LLM:
                 event.stream.cancelled = True  # the engine would go on behind a stop text
 
     def _drop(self, streams: list[Stream]) -> None:
-        """Nothing of them is left, however it ended."""
+        """Nothing of them is left, however it ended. Twice is fine."""
         for stream in streams:
             stream.cancelled = True
             self._writers.pop(stream, None)
-        while not self._connection.closed and any(stream.seq is not None for stream in streams):
+        while not self._engine.broken and self._engine.has(streams):
+            if self._connection.closed:
+                return
             self._engine.turn()
+        if self._engine.broken and not self._connection.closed:
+            self._break_off()
+
+    def _break_off(self) -> None:
+        """Of an engine that was broken off among its books: lanes go with all sequences, whatever
+        the books say, and other streams that were under way are told so."""
+        lost: coppice.Error = coppice.Canceled(errno.ECANCELED, _BROKEN_OFF)
+        try:
+            self._connection.stats()
+        except coppice.Error as error:
+            lost = error  # the daemon is gone
+        self._take([Event(stream, error=lost) for stream in self._writers])
+        self._engine.close(lost)
+        with suppress(coppice.Error):  # who asks next is told why
+            self._renew_engine()
+
+    def _renew_engine(self) -> None:
+        self._engine.close()
+        self._engine = self._new_engine()
 
 
 def _show(bar: Bar, streams: list[Stream]) -> None:

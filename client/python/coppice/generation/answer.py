@@ -41,7 +41,7 @@ class Writer:
         self.index = index
         self._each = each or not tokenizer.has_text
         self.done = Continuation()
-        self._pieces = Pieces(tokenizer.decoder(), sampling.stop)
+        self._pieces = Pieces(tokenizer.decoder(sampling.skips_special), sampling.stop)
         self._tokens: list[int] = []  # since the last piece
         self._logprobs: list[Logprob] = []
         self._news: list[Piece] = []

@@ -43,6 +43,11 @@ class Batch:
     def room(self) -> int:
         return LANE_STREAMS - sum(1 + len(stream.twins) for stream in self.streams)
 
+    @property
+    def there(self) -> list[Stream]:
+        """Those that are to be closed included; twins come with the stream they are forked from."""
+        return self.streams + self._leaving
+
     def is_done(self) -> bool:
         return self._decode is not None and self._decode.done()
 

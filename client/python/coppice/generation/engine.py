@@ -50,6 +50,7 @@ class Engine:
         self._queue: list[Stream] = []
         self._pins: OrderedDict[str, int] = OrderedDict()
         self._n_joined = 0
+        self.broken = False  # a turn was broken off among its books: nothing but close is left
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
         for fd in (self._wake_read, connection.fileno()):
@@ -87,6 +88,14 @@ class Engine:
     def turn(self, timeout: float | None = None) -> None:
         """Serves what is there; where nothing came of it, sleeps until there is more. Tokens are
         told before anybody is closed or opened: each waits for an answer. Raises DaemonGone."""
+        self.broken = True  # until the books are right: a signal's handler may raise anywhere
+        told = self._serve()
+        self.broken = False
+        if not told:
+            self._sleep(timeout)
+
+    def _serve(self) -> bool:
+        """Whether anything came of it."""
         told = False
         try:
             for batch in self._batches:
@@ -97,8 +106,7 @@ class Engine:
             self._place()
         finally:
             told |= self._tell()
-        if not told:
-            self._sleep(timeout)
+        return told
 
     def _tell(self) -> bool:
         events = self._events.copy()
@@ -168,7 +176,9 @@ class Engine:
             if fd == self._wake_read:
                 os.read(fd, 4096)
             elif fd == self._connection.fileno():
+                self.broken = True
                 self._look_at_connection()
+                self.broken = False
             elif not self._by_descriptor[fd].in_flight:
                 self._by_descriptor[fd].lane.arm()  # or it would be readable for ever
 
@@ -183,6 +193,12 @@ class Engine:
             self._connection.stats()
 
     # ---- ends -------------------------------------------------------------------------------
+
+    def has(self, streams: list[Stream]) -> bool:
+        """Whether any of them is to be served still, or to be closed."""
+        there = {*self._queue, *self._added}
+        there.update(one for batch in self._batches for one in batch.there)
+        return not there.isdisjoint(streams)
 
     def _close_stream(self, stream: Stream) -> None:
         seq, stream.seq = stream.seq, None
@@ -250,7 +266,7 @@ class Engine:
             pass  # its time was over
 
     def close(self, why: str | Exception = "cancelled") -> None:
-        """Streams that are there end so."""
+        """Streams that are there end so, and all sequences. Twice is fine."""
         there = [stream for batch in self._batches for stream in batch.streams]
         for stream in [*there, *self._queue, *self._added]:
             self._events += stream.ends(why)
@@ -260,4 +276,5 @@ class Engine:
         ends = self._wake_read, self._wake_write
         self._wake_read = self._wake_write = -1  # the numbers are soon somebody else's
         for fd in ends:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)

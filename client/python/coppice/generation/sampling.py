@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Protocol
@@ -39,8 +39,9 @@ _KINDS: tuple[tuple[str, type, str], ...] = (
     ("stop", tuple, "a tuple of texts"),
     ("stop_ids", tuple, "a tuple of tokens"),
     ("logprobs", Integral, _WHOLE),
+    ("skip_special_tokens", bool, "true or false"),
 )
-_MAY_BE_NONE = ("max_tokens", "seed", "logprobs")
+_MAY_BE_NONE = ("max_tokens", "seed", "logprobs", "skip_special_tokens")
 
 
 def _texts(stop: tuple[Any, ...]) -> bool:
@@ -61,6 +62,7 @@ class Sampling:
     stop_ids: tuple[int, ...] = ()  # tokens that end it, beside the model's own
     ignore_eos: bool = False
     logprobs: int | None = None  # told with each token: its own, and those of so many likeliest
+    skip_special_tokens: bool | None = None  # have no text; None: they have in a chat with tools
 
     def __post_init__(self) -> None:
         for name, kind, what in _KINDS:
@@ -95,6 +97,15 @@ class Sampling:
     def needs_all(self) -> bool:
         """Whether all logits are better asked for at once."""
         return not self.greedy and self.temperature > 1 and not 0 < self.top_k <= N_TOP
+
+    @property
+    def skips_special(self) -> bool:
+        return self.skip_special_tokens is not False
+
+    def with_tools(self) -> Sampling:
+        """Of a chat in which tools may be called: what marks a call is often a special token."""
+        none = self.skip_special_tokens is None
+        return replace(self, skip_special_tokens=False) if none else self
 
     def random(self, index: int) -> random.Random:
         """The draws of the index-th of n continuations."""

@@ -28,7 +28,8 @@ class Tokenizer(Protocol):
     def encode(self, text: str, special: bool = True) -> list[int]:
         """special: with what the model wants around a text, as a first token."""
 
-    def decoder(self) -> Decoder: ...
+    def decoder(self, skip_special: bool = True) -> Decoder:
+        """skip_special: tokens such as markers have no text."""
 
     def token_text(self, token: int) -> str: ...
 
@@ -57,7 +58,7 @@ class NoTokenizer:
     def encode(self, text: str, special: bool = True) -> list[int]:
         raise ValueError("the model has no tokenizer.json: give prompts as lists of tokens")
 
-    def decoder(self) -> Decoder:
+    def decoder(self, skip_special: bool = True) -> Decoder:
         return _NoDecoder()
 
     def token_text(self, token: int) -> str:
@@ -100,8 +101,10 @@ class Anchored:
 
 
 class StreamDecoder:
-    def __init__(self, tokenizer: Any, anchored: Anchored | None = None) -> None:
-        self._tokenizer = tokenizer
+    def __init__(
+        self, tokenizer: Any, anchored: Anchored | None = None, skip_special: bool = True
+    ) -> None:
+        self._tokenizer, self._skip_special = tokenizer, skip_special
         self._anchored = anchored or Anchored(tokenizer)
         self._held: list[int] = []
         self._begin()
@@ -109,7 +112,7 @@ class StreamDecoder:
     def _begin(self) -> None:
         from tokenizers.decoders import DecodeStream
 
-        self._stream = DecodeStream(skip_special_tokens=True)
+        self._stream = DecodeStream(skip_special_tokens=self._skip_special)
         for token in self._anchored.before:
             self._stream.step(self._tokenizer, token)
 
@@ -128,7 +131,7 @@ class StreamDecoder:
 
     def rest(self) -> str:
         held, self._held = self._held, []
-        return self._anchored.decode(held) if held else ""
+        return self._anchored.decode(held, self._skip_special) if held else ""
 
 
 def _byte_letters() -> dict[str, int]:
@@ -181,8 +184,8 @@ class HubTokenizer:
         ids: list[int] = encoding.ids
         return ids
 
-    def decoder(self) -> Decoder:
-        return StreamDecoder(self._rust, self._anchored)
+    def decoder(self, skip_special: bool = True) -> Decoder:
+        return StreamDecoder(self._rust, self._anchored, skip_special)
 
     def token_text(self, token: int) -> str:
         return self._anchored.decode([token], skip_special=False)

@@ -151,7 +151,7 @@ class Server:
     ) -> Response:
         streams = self._streams(request, ask, prompts)
         job = Job(self.worker, self.tokenizer, ask.sampling, ask.token_ids)
-        reply = kind(self.name, self.tokenizer, ask.token_ids, ask.sampling.logprobs is not None)
+        reply = kind(self.name, self.tokenizer, ask.token_ids, ask.sampling)
         if not ask.stream:
             return Whole(request.url.path, job, reply, streams)
         streamed = Streamed(request.url.path, job, reply, streams)

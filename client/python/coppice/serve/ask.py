@@ -143,6 +143,7 @@ def _sampling(
         "stop": _stops(fields),
         "stop_ids": _stop_ids(fields),
         "ignore_eos": fields.get("ignore_eos", bool),
+        "skip_special_tokens": fields.get("skip_special_tokens", bool),
         **own,
     }
     try:
@@ -211,4 +212,6 @@ def chat(fields: Fields, defaults: Mapping[str, Any]) -> Ask:
     ask = _ask(fields, _sampling(fields, defaults, own, names))
     ask.messages = _messages(fields.raw("messages"))
     ask.tools = fields.get("tools", list)
+    if ask.tools and fields.get("tool_choice", str) != "none":
+        ask.sampling = ask.sampling.with_tools()
     return ask

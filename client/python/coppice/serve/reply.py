@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Sequence
 
 from ..generation.answer import Continuation, Piece
-from ..generation.sampling import Logprob
+from ..generation.sampling import Logprob, Sampling
 from ..generation.tokenizer import Decoder, Tokenizer
 from .job import Usage
 
@@ -34,9 +34,11 @@ class Reply(ABC):
     kind_of_chunk: str
     prefix: str
 
-    def __init__(self, model: str, tokenizer: Tokenizer, token_ids: bool, logprobs: bool) -> None:
-        self._tokenizer = tokenizer
-        self._token_ids, self._logprobs = token_ids, logprobs
+    def __init__(
+        self, model: str, tokenizer: Tokenizer, token_ids: bool, sampling: Sampling
+    ) -> None:
+        self._tokenizer, self._skip_special = tokenizer, sampling.skips_special
+        self._token_ids, self._logprobs = token_ids, sampling.logprobs is not None
         self._head = {
             "id": f"{self.prefix}{uuid.uuid4().hex}",
             "object": self.kind_of_chunk,
@@ -139,7 +141,7 @@ class TextReply(Reply):
     def _offset(self, index: int, token: int) -> int:
         """In the text of a choice, where its next token begins."""
         if index not in self._decoders:
-            self._decoders[index] = self._tokenizer.decoder()
+            self._decoders[index] = self._tokenizer.decoder(self._skip_special)
         offset = self._offsets.get(index, 0)
         self._offsets[index] = offset + len(self._decoders[index].feed(token))
         return offset

@@ -38,7 +38,7 @@ _TELL_S = 1.0  # what the engine has not told by then of the server's end is tol
 _STOP_S = 5.0  # for an engine that is to close all it has
 
 _GONE = (coppice.DaemonGone, coppice.NoDaemon, coppice.TimedOut)
-_OF_THE_CHECKPOINT = (coppice.Unsupported, coppice.Invalid, coppice.NotFound)
+_STAYS = (coppice.Unsupported, coppice.Invalid, coppice.NotFound, coppice.VersionMismatch)
 _DRAINING = "the daemon drains: it takes no new sequences"
 _SILENT = "the daemon does not answer"
 _LATER = "come back later"
@@ -217,7 +217,7 @@ class Worker:
         if why != self._said and not self._over.is_set():
             log.warning("%s", why)
         self.why = self._said = why
-        self._what_to_do = _MEND if isinstance(error, _OF_THE_CHECKPOINT) else _LATER
+        self._what_to_do = _MEND if isinstance(error, _STAYS) else _LATER
 
     def _run_session(self) -> None:
         with coppice.connect(self._config.socket, timeout=_CONNECT_S) as connection:

@@ -1,6 +1,7 @@
 """A daemon on the CPU, a server in front of it, and clients: processes of their own."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from coppice import connect
 
 ROOT = Path(__file__).resolve().parents[4]
 DAEMON = os.environ.get("COPPICE_DAEMON", str(ROOT / "build" / "check" / "daemon" / "coppiced"))
+CTL = Path(DAEMON).parents[1] / "client" / "ctl" / "coppicectl"
 START_S = 60
 
 
@@ -51,6 +53,22 @@ class Daemon:
 
     def descriptors(self):
         return n_descriptors(self.process)
+
+    def ctl(self, verb, *options):
+        """What coppicectl finds."""
+        line = [CTL, "--socket", self.socket, "--json", verb, *options]
+        return json.loads(subprocess.run(line, check=True, capture_output=True, text=True).stdout)
+
+    def held(self):
+        """What it has beyond what eviction takes, and pins: sequences, and each single page."""
+        self.ctl("evict")
+        found = self.ctl("status")
+        names = ("n_seqs", "n_pages", "n_claims", "n_pins", "prompt_bytes")
+        return {name: found[name] for name in names if found[name]}
+
+    def end_pins(self):
+        """Of others' tests: with all that is idle."""
+        self.ctl("evict", "--pinned")
 
     def end(self):
         self.process.send_signal(signal.SIGTERM)

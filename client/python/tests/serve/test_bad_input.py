@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -16,6 +17,13 @@ from serving import serving, wait_for
 
 PROMPT = "In the beginning"
 GOOD = {"model": "small", "prompt": PROMPT, "max_tokens": 4, "temperature": 0}
+
+
+def said(text):
+    return [{"role": "user", "content": text}]
+
+
+GOOD_CHAT = {"model": "small", "messages": said(PROMPT), "max_tokens": 4, "temperature": 0}
 
 
 def post(server, body, path="/v1/completions", **headers):
@@ -51,6 +59,7 @@ FIELDS = [
     ({"stop_token_ids": [256]}, 400, None, "stop_token_ids has 256, which is not of the model's"),
     ({"stop_token_ids": [3, -1]}, 400, None, "stop_token_ids has -1, which is no token"),
     ({"logprobs": 65}, 400, None, "logprobs"),
+    ({"skip_special_tokens": 0}, 400, None, "skip_special_tokens has to be true or false"),
     ({"frequency_penalty": 0.5}, 400, None, "frequency_penalty is not supported"),
     ({"logit_bias": {"5": 1}}, 400, None, "logit_bias is not supported"),
     ({"response_format": {"type": "json_object"}}, 400, None, "response_format"),
@@ -92,27 +101,28 @@ def test_a_body_without_length_that_is_too_large(server):
     assert send_too_much_in_chunks(server) == 413
 
 
-@pytest.mark.parametrize(
-    "messages",
-    [None, [], "text", [{"content": "a"}], [{"role": "user", "content": [{"type": "x"}]}]],
-)
+MESSAGES = [None, [], "text", [{"content": "a"}], [{"role": "user", "content": [{"type": "x"}]}]]
+
+
+@pytest.mark.parametrize("messages", MESSAGES)
 def test_messages(server, messages):
     body = {"model": "small", "messages": messages}
     status, answer, _ = post(server, body, "/v1/chat/completions")
     assert status == 400 and "message" in answer["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    "param, change",
-    [
-        ("max_completion_tokens", {"max_completion_tokens": 0, "max_tokens": 4}),
-        ("max_tokens", {"max_tokens": 0}),
-        ("top_logprobs", {"top_logprobs": 5}),
-        ("top_logprobs", {"top_logprobs": "x"}),
-        ("top_logprobs", {"top_logprobs": -1, "logprobs": False}),
-        ("top_logprobs", {"top_logprobs": 65, "logprobs": True}),
-    ],
-)
+CHAT_FIELDS = [
+    ("max_completion_tokens", {"max_completion_tokens": 0, "max_tokens": 4}),
+    ("max_tokens", {"max_tokens": 0}),
+    ("top_logprobs", {"top_logprobs": 5}),
+    ("top_logprobs", {"top_logprobs": "x"}),
+    ("top_logprobs", {"top_logprobs": -1, "logprobs": False}),
+    ("top_logprobs", {"top_logprobs": 65, "logprobs": True}),
+    ("skip_special_tokens", {"skip_special_tokens": "no"}),
+]
+
+
+@pytest.mark.parametrize("param, change", CHAT_FIELDS)
 def test_fields_of_a_chat(server, param, change):
     body = {"model": "small", "messages": [{"role": "user", "content": "a"}], **change}
     status, answer, _ = post(server, body, "/v1/chat/completions")
@@ -137,39 +147,51 @@ def test_a_client_that_goes_in_the_middle_of_its_body(server):
     assert post(server, GOOD)[0] == 200
 
 
+def answers(server, path, body, status, **headers):
+    assert post(server, body, path, **headers)[0] == status
+
+
+def all_kinds(server):
+    """Each a request, or what a client may do in place of one."""
+    texts, chats = "/v1/completions", "/v1/chat/completions"
+    for change, status, *_ in FIELDS:
+        yield partial(answers, server, texts, {**GOOD, **change}, status)
+    refused = [{"messages": one} for one in (*MESSAGES, said("a" * 9000), said(""))]
+    for change in (*refused, *(change for _, change in CHAT_FIELDS), {"tool_choice": "x"}):
+        yield partial(answers, server, chats, {**GOOD_CHAT, **change}, 400)
+    yield partial(answers, server, chats, {**GOOD_CHAT, "tools": [{"type": "function"}]}, 200)
+    for body, status, _ in BODIES:
+        yield partial(answers, server, texts, body, status)
+        yield partial(answers, server, chats, body, status)
+    yield partial(answers, server, texts, {**GOOD, "model": 5}, 400)
+    yield partial(answers, server, texts, GOOD, 400, **{"Coppice-Pin": "9e99"})
+    yield partial(send_too_much_in_chunks, server)
+    yield partial(send_half_a_body, server)
+    yield partial(hang_up, server, texts, GOOD)
+    yield partial(hang_up, server, chats, GOOD_CHAT)
+
+
 def test_they_leave_nothing(server, daemon):
-    """Sequences, pages and descriptors, after all that is refused above, again and again."""
-
-    def all_of_them():
-        for change, status, *_ in FIELDS:
-            assert post(server, {**GOOD, **change})[0] == status
-        for body, status, _ in BODIES:
-            assert post(server, body)[0] == status
-        assert post(server, {**GOOD, "model": 5})[0] in (400, 404)
-        assert post(server, GOOD, **{"Coppice-Pin": "9e99"})[0] == 400
-        assert send_too_much_in_chunks(server) == 413
-        send_half_a_body(server)
-        hang_up(server)
-
-    def counts():
-        wait_for(lambda: server.counter("coppice_streams") == 0)
-        wait_for(lambda: server.counter("coppice_sequences") == 0)
-        return server.counter("coppice_pool_used_bytes")
-
-    post(server, {**GOOD, "max_tokens": 1000})  # what is hung up below is cached then
-    all_of_them()
-    used, before, of_daemon = counts(), server.descriptors(), daemon.descriptors()
-    for _ in range(10):
-        all_of_them()
-    assert counts() == used
+    """Sequences and pages, after each of all that is refused above; descriptors, after many."""
+    daemon.end_pins()
+    wait_for(lambda: not daemon.held())
+    for ask in all_kinds(server):
+        ask()
+        wait_for(lambda: not daemon.held())
+    wait_for(lambda: server.counter("coppice_streams") == 0)
+    before, of_daemon = server.descriptors(), daemon.descriptors()
+    for _ in range(5):
+        for ask in all_kinds(server):
+            ask()
+    wait_for(lambda: not daemon.held())
     wait_for(lambda: server.descriptors() <= before)
     wait_for(lambda: daemon.descriptors() <= of_daemon)
 
 
-def hang_up(server):
+def hang_up(server, path, good):
     """In the middle of a stream."""
     link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
-    link.request("POST", "/v1/completions", json.dumps({**GOOD, "max_tokens": 900, "stream": True}))
+    link.request("POST", path, json.dumps({**good, "max_tokens": 900, "stream": True}))
     link.getresponse().read(10)
     link.close()
 

@@ -6,15 +6,16 @@ import http.client
 import json
 import logging
 import os
+import socket
 import subprocess
+import threading
 import time
-from pathlib import Path
 
 import pytest
 
 import checkpoint
 import coppice
-from serving import DAEMON, Daemon, Server, serving, wait_for
+from serving import Daemon, Server, serving, wait_for
 from coppice.generation.checkpoint import Checkpoint
 from coppice.serve import metrics, worker
 from coppice.serve.config import Config
@@ -65,10 +66,7 @@ def test_an_idle_server_notices_that_the_daemon_is_gone(own_daemon, folder):
 
 
 def drain(daemon, *options):
-    tool = Path(DAEMON).parents[1] / "client" / "ctl" / "coppicectl"
-    if not tool.exists():
-        pytest.skip(f"{tool} is not built")
-    subprocess.run([tool, "--socket", daemon.socket, "drain", *options], check=True)
+    daemon.ctl("drain", *options)
 
 
 def test_a_server_whose_daemon_drains_is_not_ready(own_daemon, folder):
@@ -113,6 +111,37 @@ def test_a_model_that_is_not_computed(daemon, tmp_path):
         assert post(server, body)[0] == 200
     finally:
         server.end()
+
+
+def refuse(listener):
+    """As a daemon of another version does: -EPROTO to the hello of id 1 to 127."""
+    why = b"the client speaks version 6, the daemon 99: install the same of both"
+    while True:
+        try:
+            peer, _ = listener.accept()
+        except OSError:
+            return
+        with peer:
+            hello = peer.recv(65536)
+            peer.send(hello[:2] + b"\x10\x8d\x01\x1a" + bytes([len(why)]) + why)
+
+
+def test_a_daemon_of_another_version(tmp_path, folder):
+    """To come back later is of no use."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(tmp_path / "sock"))
+        listener.listen()
+        threading.Thread(target=refuse, args=[listener], daemon=True).start()
+        server = Server(folder, str(tmp_path / "sock"))
+        try:
+            wait_for(lambda: "install the same of both" in server.get("/health")[1])
+            status, answer, _ = post(server, GOOD)
+            told = answer["error"]["message"]
+            assert status == 503 and "install the same of both" in told
+            assert "has to mend that" in told and "later" not in told
+        finally:
+            server.end()
+            listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_stream_that_is_hung_up_is_gone_within_a_token(server):

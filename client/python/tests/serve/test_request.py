@@ -8,7 +8,7 @@ import pytest
 
 from coppice.generation.answer import Piece
 from coppice.generation.checkpoint import Checkpoint
-from coppice.generation.sampling import Logprob
+from coppice.generation.sampling import Logprob, Sampling
 from coppice.generation.tokenizer import HubTokenizer
 from coppice.serve import ask as asks
 from coppice.serve.app import Server
@@ -85,11 +85,12 @@ def chunks(reply, tokens, index=0):
 def test_logprobs_of_parts_of_characters(folder):
     tokenizer = HubTokenizer(Checkpoint(folder))
     tokens = list("a\u00e9b".encode())
-    reply = TextReply("small", tokenizer, False, True)
+    reply = TextReply("small", tokenizer, False, Sampling(logprobs=1))
     told = list(chunks(reply, tokens))
     assert [one["text_offset"] for one in told] == [[0], [1], [1], [2]]
     assert [one["tokens"] for one in told] == [["a"], ["bytes:\\xc3"], ["bytes:\\xa9"], ["b"]]
     assert set(told[1]["top_logprobs"][0]) == {"bytes:\\xc3", "bytes:\\xc2"}
     assert [one["text_offset"] for one in chunks(reply, tokens, index=1)][0] == [0]
-    entry = list(chunks(ChatReply("small", tokenizer, False, True), tokens))[1]["content"][0]
+    entry = list(chunks(ChatReply("small", tokenizer, False, Sampling(logprobs=1)), tokens))
+    entry = entry[1]["content"][0]
     assert (entry["token"], entry["bytes"]) == ("bytes:\\xc3", [0xC3])

@@ -52,7 +52,7 @@ class Worker:
 class Tokenizer:
     has_text = True
 
-    def decoder(self):
+    def decoder(self, skip_special=True):
         return None
 
 
