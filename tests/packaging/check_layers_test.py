@@ -133,7 +133,8 @@ class Layers(unittest.TestCase):
 	def test_a_namesake_that_the_build_leaves_out_is_not_called(self):
 		self.write("daemon/sched/python/part.c",
 			"int part_begin(void)\n{\n\treturn whole_begin();\n}\n")
-		self.write("packaging/layers", RULES.replace("base sched", "base sched sched/python"))
+		self.write("packaging/layers",
+			RULES.replace("base sched", "base sched sched/python"))
 		self.assertNotIn("whole.c: whole_begin calls part_begin of daemon/sched/python",
 			self.complaints())
 

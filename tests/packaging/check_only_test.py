@@ -30,8 +30,9 @@ class Only(unittest.TestCase):
 			(root / "packaging").mkdir()
 			(root / "bin").mkdir()
 			shutil.copy(PACKAGING / "check.sh", root / "packaging")
-			for name, text in (("packaging/install-deps.sh", "#!/bin/sh\n"),
-					("bin/cmake", CMAKE), ("bin/ctest", CTEST.format(" ".join(TESTS)))):
+			programs = {"packaging/install-deps.sh": "#!/bin/sh\n", "bin/cmake": CMAKE,
+				"bin/ctest": CTEST.format(" ".join(TESTS))}
+			for name, text in programs.items():
 				(root / name).write_text(text)
 				(root / name).chmod(0o755)
 			run = subprocess.run(["packaging/check.sh", "--only", *arguments], cwd=root,

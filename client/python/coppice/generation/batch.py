@@ -48,6 +48,11 @@ class Batch:
         """Those that are to be closed included; twins come with the stream they are forked from."""
         return self.streams + self._leaving
 
+    @property
+    def n_asked(self) -> int:
+        """Those that wait for what others compute."""
+        return sum(stream.asked for stream in self.streams)
+
     def is_done(self) -> bool:
         return self._decode is not None and self._decode.done()
 

@@ -23,6 +23,7 @@ from .batch import CHUNK, LANE_STREAMS, Batch
 from .stream import Event, Stream
 
 _OPENED_A_TURN = 8  # each takes a message and its answer, for which the others' tokens wait
+_MOST_ASKED = 32  # who wait for others' tokens; of a session's 64 requests, calls want some
 _FULL_S = 0.01  # until a lane that took no entry is tried once more
 _SESSIONS = 1024  # whose pins are remembered
 
@@ -132,7 +133,10 @@ class Engine:
     def _choose(self, n: int) -> Batch | None:
         """For n streams: one that is empty, as an entry that has a prompt is not in every pass,
         and tokens beside it wait. Else the fullest that has room, so that entries are few; of
-        those in which nobody waits for a prompt, where there are such."""
+        those in which nobody waits for a prompt, where there are such. None: there is no room, or
+        so many wait for what others compute that the session has no request left for the next."""
+        if sum(batch.n_asked for batch in self._batches) >= _MOST_ASKED:
+            return None
         roomy = [batch for batch in self._batches if batch.room >= n]
         return min(roomy, key=_place_of, default=None)
 

@@ -72,6 +72,18 @@ def test_a_prompt_is_computed_once_for_more_answers_than_a_lane_takes(own_daemon
         assert n_computed(own_daemon) == before + len(PROMPT) + 2 + 40 * 3
 
 
+def test_more_than_a_session_may_ask_wait_for_one_prompt(own_daemon, folder):
+    """Of 100 who come at once one computes it."""
+    prompts = [f"{LONG[:3000]}{number:03}" for number in range(100)]
+    with LLM(folder, socket=own_daemon.socket, progress=False) as llm:
+        own_daemon.ctl("evict")
+        before = n_computed(own_daemon)
+        outputs = llm.generate(prompts, temperature=0, max_tokens=4)
+        assert n_computed(own_daemon) < before + 3000 + 100 * (3 + 4)
+        [alone] = llm.generate(prompts[70], temperature=0, max_tokens=4)
+        assert outputs[70].text == alone.text
+
+
 def ask(server, path, **body):
     link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     link.request("POST", path, json.dumps({"model": "small", "temperature": 0, **body}))
