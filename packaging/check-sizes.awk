@@ -1,6 +1,6 @@
-# Says which lines have over 100 columns, with tabs of 8, which files over 600 lines, whose head says
-# nothing but to see its header, and whether functions of C have more than 11 lines in the middle, or
-# one of ten more than 24; status 1 if there is any such.
+# Says which lines have over 100 columns, with tabs of 8, which files over 600 lines, whose head
+# says nothing but to see its header, and whether functions of C have more than 11 lines in the
+# middle, or one of ten more than 24; status 1 if there is any such.
 #
 #   LC_ALL=C awk [-v page=1] -f packaging/check-sizes.awk FILE...
 #
@@ -33,7 +33,8 @@ function hold(percent, most,    n)
 {
 	if ((n = lines_of(percent)) <= most)
 		return
-	print percent " % of " n_functions " functions have up to " n " lines, and should have " most
+	print percent " % of " n_functions " functions have up to " n " lines, and should have " \
+		most
 	bad = 1
 }
 

@@ -417,7 +417,8 @@ only() { # name, build
 		packaging/python.sh all "$folder"
 		return
 	fi
-	if ctest --test-dir "$folder" -N | awk -v name="$1" '$NF == name { n++ } END { exit !n }'; then
+	if ctest --test-dir "$folder" -N |
+		awk -v name="$1" '$NF == name { n++ } END { exit !n }'; then
 		names="^$1\$"
 	fi
 	"${no_aslr[@]}" ctest --test-dir "$folder" --no-tests=error -V -R "$names"

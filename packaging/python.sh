@@ -4,8 +4,8 @@
 #   packaging/python.sh fetch          fetches what the rest needs, where it is not there
 #   packaging/python.sh wheel          builds it, into build/python/dist
 #   packaging/python.sh environment    a fresh environment, with the wheel and what the tests need
-#   packaging/python.sh types          mypy over the package, the tests of its core and client/vllm's
-#                                      package; its stubs are held against the extension
+#   packaging/python.sh types          mypy over the package, the tests of its core and
+#                                      client/vllm; its stubs are held against the extension
 #   packaging/python.sh tests BUILD    the tests, with the daemon of a build folder
 #   packaging/python.sh all BUILD      all of these
 #   packaging/python.sh vllm BUILD     fetches vLLM's build for CPUs (6 GB), and runs the tests of
