@@ -41,7 +41,7 @@ function hold(percent, most,    n)
 BEGIN { most = page ? 120 : 100 }
 FNR == 1 { is_c = FILENAME ~ /\.(c|h|cu|cuh)$/; head = 0 }
 is_c && /^[A-Za-z_]/ && !head { head = FNR }
-is_c && /(^$|;$|^};$|^#)/ { head = 0 }
+is_c && /^$|;$|^#/ { head = 0 }
 is_c && /^{$/ { body = head }
 is_c && /^}$/ && body { n_long[FNR - body + 1]++; n_functions++; body = head = 0 }
 FNR == 601 && !page { complain("over 600 lines") }

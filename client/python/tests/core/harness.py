@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -98,3 +99,22 @@ def large_weights(folder: Path, n_rows: int = 16384) -> Path:
         file.write(len(head).to_bytes(8, "little") + head)
         file.truncate(8 + len(head) + n_bytes)
     return folder
+
+
+def children_of(pid: int) -> list[int]:
+    texts = (path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children"))
+    return [int(child) for text in texts for child in text.split()]
+
+
+@contextlib.contextmanager
+def standing_loader(daemon: Daemon) -> Iterator[None]:
+    """The process that reads the files, which has just begun to."""
+    end = time.monotonic() + 10
+    while not (loaders := children_of(daemon.process.pid)) and time.monotonic() < end:
+        pass
+    [loader] = loaders
+    os.kill(loader, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(loader, signal.SIGCONT)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import CHECKPOINT, Daemon, await_seqs, large_weights
+from harness import CHECKPOINT, Daemon, await_seqs, large_weights, standing_loader
 from test_threads import Blocking, blocking, standing_still
 from test_tokens import ANSWER, PROMPT
 
@@ -144,14 +144,15 @@ def test_weights_are_waited_for(own_daemon: Daemon, leaves_nothing: None, tmp_pa
         told: list[coppice.Progress] = []
         with await aio.connect(own_daemon.socket) as connection:
             weights = await aio.open_weights(connection, large_weights(tmp_path))
-            with pytest.raises(coppice.TimedOut):
-                await aio.loaded(weights, 0.0)
-            assert not weights.ready
-            task = asyncio.create_task(aio.loaded(weights))
-            await asyncio.sleep(0.01)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
+            with standing_loader(own_daemon):
+                with pytest.raises(coppice.TimedOut):
+                    await aio.loaded(weights, 0.0)
+                assert not weights.ready
+                task = asyncio.create_task(aio.loaded(weights))
+                await asyncio.sleep(0.01)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
             last = await aio.loaded(weights, 30.0, progress=told.append)
             assert weights.ready and told[-1] == last and last.n_done == last.n_bytes > 0
             await aio.close(weights)

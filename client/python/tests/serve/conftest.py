@@ -6,11 +6,21 @@ import checkpoint
 from serving import Daemon, serving
 
 
-@pytest.fixture(scope="session")
-def daemon(tmp_path_factory):
+def started(tmp_path_factory):
     one = Daemon(tmp_path_factory.mktemp("daemon"))
     yield one
     one.end()
+
+
+@pytest.fixture(scope="session")
+def daemon(tmp_path_factory):
+    yield from started(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def own_daemon(tmp_path_factory):
+    """Of the tests of one file alone."""
+    yield from started(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ import checkpoint
 from coppice import LLM, Canceled
 from coppice.generation.answer import Writer
 from coppice.generation.batch import Batch
-from serving import Daemon
 
 PROMPT, GREEDY = checkpoint.prompt(), checkpoint.greedy()
 PROMPTS = [PROMPT[: 300 + i] for i in range(30)]
@@ -33,13 +32,6 @@ def alarm():
     yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, former)
-
-
-@pytest.fixture(scope="module")
-def own_daemon(tmp_path_factory):
-    one = Daemon(tmp_path_factory.mktemp("daemon"))
-    yield one
-    one.end()
 
 
 @pytest.fixture

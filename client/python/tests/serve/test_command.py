@@ -12,7 +12,6 @@ import threading
 import pytest
 
 import checkpoint
-from serving import Daemon
 from coppice.generation import progress
 from coppice.llm import LLM
 
@@ -20,11 +19,9 @@ LONG = "In the beginning " * 480
 
 
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory):
-    """Its own: what a long prompt takes of a pool is counted in another test."""
-    one = Daemon(tmp_path_factory.mktemp("daemon"))
-    yield one
-    one.end()
+def daemon(own_daemon):
+    """What a long prompt takes of a pool is counted in another test."""
+    return own_daemon
 
 
 def command(daemon, *words, **more):

@@ -7,18 +7,11 @@ import pytest
 
 import checkpoint
 from coppice import LLM
-from serving import Daemon, serving, wait_for
+from serving import serving, wait_for
 from test_bad_input import GOOD, post
 
 PROMPT, GREEDY = checkpoint.prompt(), checkpoint.greedy()
 LONG = (PROMPT * 14)[:8000]
-
-
-@pytest.fixture(scope="module")
-def own_daemon(tmp_path_factory):
-    one = Daemon(tmp_path_factory.mktemp("daemon"))
-    yield one
-    one.end()
 
 
 @pytest.fixture(scope="module")
