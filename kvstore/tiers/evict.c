@@ -41,13 +41,12 @@ static inline const struct store_node *lru_skip(const struct store_node *n)
 	return n ? TAILQ_NEXT(n, lru) : NULL;
 }
 
-/* Of victims to come, all of one holding, first their own lines, then those that they point to,
- * then those behind these and those behind them: each two victims before it is read, and four where
- * all of it is cold. Following the list alone would wait for memory at every node, thus ahead. */
+/* Of victims to come first their own lines, then those that they point to, then those behind these:
+ * the last two victims before they are read, and all that is cold earlier. Following the list alone
+ * would wait for memory at every node, thus ahead. */
 PREFETCHES void victims_prefetch(const struct store *s, const struct store_node *n)
 {
 	const char *far = (const char *)n->ahead;
-	const struct pages_lent *lent = &node_model(n)->lent;
 
 	for (size_t line = 0; far && line < sizeof(*n); line += BLOCKS_LINE_BYTES)
 		__builtin_prefetch(far + line);
@@ -55,12 +54,8 @@ PREFETCHES void victims_prefetch(const struct store *s, const struct store_node 
 	if (!n)
 		return;
 	__builtin_prefetch(*index_bucket(&s->children, n->link.hash));
-	__builtin_prefetch(pages_at(&s->pages, lent, n->slices[0].page));
-	n = lru_skip(n);
-	if (!n)
-		return;
-	__builtin_prefetch(pages_extent(&s->pages, lent, n->slices[0].page));
-	n = lru_skip(lru_skip(n));
+	__builtin_prefetch(pages_at(&s->pages, &node_model(n)->lent, n->slices[0].page));
+	n = lru_skip(lru_skip(lru_skip(n)));
 	if (!n)
 		return;
 	__builtin_prefetch(index_bucket(&s->children, n->link.hash));
@@ -342,7 +337,7 @@ bool store_has_idle(const struct store *s, const char *name)
 }
 
 /* False: none is there that goes now. */
-static bool evict_oldest(struct store *s, const char *name, uint32_t *n_freed)
+static inline bool evict_oldest(struct store *s, const char *name, uint32_t *n_freed)
 {
 	struct store_node *victim = oldest_of(s, name);
 

@@ -308,7 +308,8 @@ static void tenant_lose_extent(struct extent *e)
 }
 
 /* A page was taken on a device, or with by == -1 freed. */
-static void count_page(struct pages *p, const struct pages_holder *h, uint32_t device, int by)
+static inline void count_page(struct pages *p, const struct pages_holder *h, uint32_t device,
+			      int by)
 {
 	struct pages_lent *lent = h->lent;
 	uint64_t bytes = (uint64_t)by * lent->page_bytes;
@@ -409,11 +410,10 @@ uint32_t pages_look_on(struct pages *p, const struct pages_holder *h, struct sto
 	return (uint32_t)(at->extent - p->extents) * h->lent->extent_pages + page;
 }
 
-static void page_free(struct pages *p, const struct pages_holder *h, uint32_t index,
+static void page_free(struct pages *p, const struct pages_holder *h, struct extent *e,
 		      struct page *page)
 {
-	struct extent *e = pages_extent(p, h->lent, index);
-	uint32_t device = pages_device(h->lent, index);
+	uint32_t device = pages_device(h->lent, (uint32_t)(page - e->pages));
 	struct extent_side *side = &e->sides[device];
 
 	if (side->free_page == PAGES_NONE)
@@ -458,12 +458,13 @@ void pages_give_back(const struct pages *p, const struct pages_lent *lent, struc
 
 void pages_drop(struct pages *p, const struct pages_holder *h, struct store_slice slice)
 {
-	struct page *at = pages_at(p, h->lent, slice.page);
+	struct extent *e = pages_extent(p, h->lent, slice.page);
+	struct page *at = &e->pages[slice.page % h->lent->extent_pages];
 
 	page_give_back(at, slice);
 	if (at->n_slices <= 1) {
 		at->n_slices = 0;
-		page_free(p, h, slice.page, at);
+		page_free(p, h, e, at);
 		return;
 	}
 	at->n_slices--;
