@@ -178,74 +178,29 @@ static double room_take(struct room *room, const struct asked *a, uint32_t n)
 	return ns;
 }
 
-/* A draft has its parents with it, until it is accepted or goes. */
-static int part_draft(const struct sched_lane *lane, uint32_t part)
-{
-	struct sched_seq *seq = lane->step.parts[part].seq;
-	const struct decode_part *d = &lane->decode.parts[part];
-	uint32_t *parents = malloc(d->n_new * sizeof(*parents));
-
-	if (!parents)
-		return -ENOMEM;
-	memcpy(parents, lane->decode.parents + d->first_id, d->n_new * sizeof(*parents));
-	seq->parents = parents;
-	seq->draft = true;
-	return 0;
-}
-
-/* The part's next n rows are to be live. A draft is so as a whole, from its first rows on. */
-static int part_live(struct passes *p, const struct sched_lane *lane, uint32_t part, uint32_t n)
-{
-	const struct decode_part *d = &lane->decode.parts[part];
-	struct store_seq *store = lane->step.parts[part].seq->store;
-	const uint32_t *ids = lane->decode.ids + d->first_id + d->n_done;
-	int r;
-
-	if (!lane->decode.parents)
-		return store_seq_extend(store, ids, n, false, p->core->now_ns);
-	if (d->n_done > 0)
-		return 0;
-	r = store_seq_extend(store, ids, d->n_new, true, p->core->now_ns);
-	return r < 0 ? r : part_draft(lane, part);
-}
-
-/* The part's next rows are live from now on. */
-static int part_extend(struct passes *p, struct sched_lane *lane, uint32_t part, struct room *room)
+/* The part's next rows are to be in the pass. */
+static void part_take(struct sched_lane *lane, uint32_t part, struct room *room)
 {
 	struct step_part *step = &lane->step.parts[part];
 	const struct decode_part *d = &lane->decode.parts[part];
 	const struct asked asked = {lane, part, store_seq_n_tokens(step->seq->store),
 				    d->n_new - d->n_done};
 	uint32_t n = rows_for(room, &asked);
-	int r = n > 0 ? part_live(p, lane, part, n) : 0;
 
-	if (r < 0)
-		return r;
 	step->n_new = n;
 	step->first_row = lane->decode.parents ? d->n_done : 0;
-	step->n_seen = store_seq_n_tokens(step->seq->store) + step->first_row + n;
+	step->n_seen = asked.n_before + step->first_row + n;
 	if (n > 0)
 		lane->step.alone_ns += room_take(room, &asked, n);
-	return 0;
 }
 
 /* It is in the pass, with some rows, or has failed. */
 static void lane_take(struct passes *p, struct sched_lane *lane, struct room *room)
 {
-	int r = 0;
-
 	room->n_of_lane = 0;
-	lane->decode.n_rows = 0;
 	lane->step.alone_ns = 0;
 	for (uint32_t i = 0; i < lane->step.n_parts; i++)
-		lane->step.parts[i].n_new = 0;
-	for (uint32_t i = 0; i < lane->step.n_parts && r == 0; i++) {
-		r = part_extend(p, lane, i, room);
-		if (r < 0) {
-			step_fail(p->core, lane, outcome_of_store(r, i));
-			return;
-		}
-	}
+		part_take(lane, i, room);
 	lane->decode.n_rows = room->n_of_lane;
 	if (lane->decode.n_rows == 0)
 		return;
@@ -276,23 +231,15 @@ static struct asked asked_next(struct sched_lane *lane, uint32_t part)
 
 static int part_foresee(struct next_job *next, const struct asked *a, uint32_t n)
 {
-	struct next_rows *rows;
-	uint32_t n_slots;
-
-	if (GROW(next->rows, next->rows_room, next->n_rows + 1) < 0 ||
-	    GROW(next->slots, next->slots_room, next->n_slots + n) < 0)
+	if (GROW(next->rows, next->rows_room, next->n_rows + 1) < 0)
 		return -ENOMEM;
-	n_slots = store_seq_foresee(asked_seq(a)->store, n, &next->foresight,
-				    next->slots + next->n_slots);
-	rows = &next->rows[next->n_rows++];
-	*rows = (struct next_rows){.seq = asked_seq(a),
-				   .n_rows = n,
-				   .first_slot = next->n_slots,
-				   .n_slots = n_slots,
-				   .lane = a->lane->serial,
-				   .part = a->part};
-	next->n_slots += n_slots;
-	return n_slots > 0 ? 0 : -EAGAIN;
+	next->rows[next->n_rows++] = (struct next_rows){
+		.seq = asked_seq(a),
+		.n_rows = n,
+		.lane = a->lane->serial,
+		.part = a->part,
+	};
+	return 0;
 }
 
 /* Where all is foreseen, whoever comes meanwhile waits for the walks over its paths. */
@@ -371,6 +318,65 @@ static void take_prompts(struct passes *p, struct room *room)
 	room->first_prompt = false;
 }
 
+/* ---- rows that were taken ---------------------------------------------------------------------- */
+
+/* A draft has its parents with it, until it is accepted or goes. */
+static int part_draft(const struct sched_lane *lane, uint32_t part)
+{
+	struct sched_seq *seq = lane->step.parts[part].seq;
+	const struct decode_part *d = &lane->decode.parts[part];
+	uint32_t *parents = malloc(d->n_new * sizeof(*parents));
+
+	if (!parents)
+		return -ENOMEM;
+	memcpy(parents, lane->decode.parents + d->first_id, d->n_new * sizeof(*parents));
+	seq->parents = parents;
+	seq->draft = true;
+	return 0;
+}
+
+/* The part's rows of the pass are live from now on. A draft is so as a whole, from its first rows
+ * on. */
+static int part_live(struct passes *p, const struct sched_lane *lane, uint32_t part)
+{
+	const struct decode_part *d = &lane->decode.parts[part];
+	const struct step_part *step = &lane->step.parts[part];
+	const uint32_t *ids = lane->decode.ids + d->first_id + d->n_done;
+	int r;
+
+	if (!lane->decode.parents)
+		return store_seq_extend(step->seq->store, ids, step->n_new, false, p->core->now_ns);
+	if (d->n_done > 0)
+		return 0;
+	r = store_seq_extend(step->seq->store, ids, d->n_new, true, p->core->now_ns);
+	return r < 0 ? r : part_draft(lane, part);
+}
+
+static bool lane_live(struct passes *p, struct sched_lane *lane)
+{
+	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
+		int r = lane->step.parts[i].n_new > 0 ? part_live(p, lane, i) : 0;
+
+		if (r == 0)
+			continue;
+		step_fail(p->core, lane, outcome_of_store(r, i));
+		return false;
+	}
+	return true;
+}
+
+/* In their order in the job, whoever came first: pages are had in the order in which they were
+ * foreseen. */
+static void all_live(struct passes *p)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < p->now->job.n_lanes; i++)
+		if (lane_live(p, p->now->job.lanes[i]))
+			p->now->job.lanes[n++] = p->now->job.lanes[i];
+	p->now->job.n_lanes = n;
+}
+
 uint32_t room_absent_part(const struct sched_lane *lane)
 {
 	uint32_t part = 0;
@@ -414,10 +420,11 @@ int room_fill(struct passes *p, struct room *room)
 		return -ENOMEM;
 	take_decode(p, room);
 	take_prompts(p, room);
-	drop_absent(p);
 	/* Who comes again finds the plan of the last token, whoever came first. */
 	if (p->now->job.n_lanes)
 		qsort(p->now->job.lanes, p->now->job.n_lanes, sizeof(*p->now->job.lanes), by_age);
+	all_live(p);
+	drop_absent(p);
 	return 0;
 }
 
@@ -428,6 +435,24 @@ static int by_place(const void *a, const void *b)
 	if (x->lane != y->lane)
 		return x->lane < y->lane ? -1 : 1;
 	return x->part < y->part ? -1 : x->part > y->part;
+}
+
+/* Where all of it will lie, in its order. False: it cannot be told. */
+static bool find_slots(struct next_job *next)
+{
+	for (uint32_t i = 0; i < next->n_rows; i++) {
+		struct next_rows *rows = &next->rows[i];
+
+		if (GROW(next->slots, next->slots_room, next->n_slots + rows->n_rows) < 0)
+			return false;
+		rows->first_slot = next->n_slots;
+		rows->n_slots = store_seq_foresee(rows->seq->store, rows->n_rows, &next->foresight,
+						  next->slots + next->n_slots);
+		next->n_slots += rows->n_slots;
+		if (rows->n_slots == 0)
+			return false;
+	}
+	return true;
 }
 
 bool room_foresee(struct passes *p)
@@ -444,9 +469,9 @@ bool room_foresee(struct passes *p)
 	room.foreseen = true;
 	take_decode(p, &room);
 	take_prompts(p, &room);
-	if (room.unclear)
-		p->next.n_rows = 0;
 	qsort(p->next.rows, p->next.n_rows, sizeof(*p->next.rows), by_place);
+	if (room.unclear || !find_slots(&p->next))
+		p->next.n_rows = 0;
 	return p->next.n_rows > 0;
 }
 
