@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define CHUNK 256u /* of a prompt, by itself */
-#define ENTRY 8192u /* of a prompt, by the daemon, which makes chunks of its own */
+#define ENTRY 32768u /* of a prompt, by the daemon, which makes chunks of its own */
 #define N_TOP 20u
 #define LOOK_US 50u
 

@@ -318,7 +318,7 @@ static void take_prompts(struct passes *p, struct room *room)
 	room->first_prompt = false;
 }
 
-/* ---- rows that were taken ---------------------------------------------------------------------- */
+/* ---- rows that were taken -------------------------------------------------------------------- */
 
 /* A draft has its parents with it, until it is accepted or goes. */
 static int part_draft(const struct sched_lane *lane, uint32_t part)
