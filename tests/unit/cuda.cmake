@@ -45,7 +45,7 @@ if(COPPICE_CUDA_INCLUDE)
 	coppice_test(NAME tier_leg_test SOURCES unit/tier_leg_test.c
 		LIBS unit_fixtures cuda_host coppice_kernels m LABELS unit kernels)
 	# Plans that share so much memory of a device; the runtime's part is the test's, too.
-	coppice_test(NAME plans_test SOURCES unit/plans_test.c unit/fake_memory.c
+	coppice_test(NAME plans_test SOURCES unit/plans_test.c
 		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
 	# Launches that wait for their batches, on a stream that is played.
 	coppice_test(NAME stand_test SOURCES unit/stand_test.c unit/fake_stream.c

@@ -46,7 +46,7 @@ int batch_init(struct batch *b, struct pool *pool, enum code code, uint32_t n_bl
 		return -ENOMEM;
 	memset(b->clocks, 0, BATCH_FRAMES * sizeof(*b->clocks));
 	memset(b->tells, 0, BATCH_FRAMES * sizeof(*b->tells));
-	return frames_init(b) || ahead_begin(b, FRAME_HOST_BYTES) ? -ENOMEM : stand_init(b);
+	return frames_init(b) ? -ENOMEM : stand_init(b);
 }
 
 void batch_done(struct batch *b)

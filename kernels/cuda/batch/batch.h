@@ -64,8 +64,6 @@ struct batch_plan {
 struct batch_ahead {
 	struct batch_plan plan;
 	struct schedule schedule; /* owned */
-	struct queue_buffer host; /* owned, pinned: the schedule's arrays, as they go up */
-	bool written; /* they are there; else there is too little room for them */
 };
 
 struct batch_need; /* batch_impl.h */

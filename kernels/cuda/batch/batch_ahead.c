@@ -5,7 +5,6 @@
  */
 #include "batch_impl.h"
 
-#include <cuda_runtime_api.h>
 #include <errno.h>
 #include <string.h>
 
@@ -15,24 +14,6 @@ static void swap_ahead(struct batch_ahead *a, struct batch_ahead *b)
 
 	*a = *b;
 	*b = was;
-}
-
-int ahead_begin(struct batch *b, size_t bytes)
-{
-	struct batch_ahead *all[] = {&b->ahead.making, &b->ahead.made, &b->ahead.taken};
-	int r = 0;
-
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && !r; i++)
-		r = queue_grow_pinned(&b->queue, &all[i]->host, bytes);
-	return r;
-}
-
-/* Copying it takes as long as it has much, for which the next batch would wait. */
-static void write_ahead(struct batch_ahead *ahead)
-{
-	ahead->written = plan_bytes(&ahead->schedule) <= ahead->host.bytes;
-	if (ahead->written)
-		plan_write(&ahead->schedule, ahead->host.at);
 }
 
 int batch_make_ahead(struct batch *b, const struct backend_job *job)
@@ -51,7 +32,6 @@ int batch_make_ahead(struct batch *b, const struct backend_job *job)
 		r = plan_keep_tails(&making->plan, &making->schedule, job_n_rows(job));
 	if (r)
 		return r;
-	write_ahead(making);
 	making->plan.plan_id = job->plan_id;
 	memcpy(&making->plan.shape, job->shape, sizeof(*job->shape));
 	pthread_mutex_lock(&b->ahead.lock);
@@ -85,7 +65,6 @@ static void drop_ahead(struct batch_ahead *ahead)
 {
 	plan_drop_tails(&ahead->plan);
 	schedule_done(&ahead->schedule);
-	cudaFreeHost(ahead->host.at);
 }
 
 void ahead_done(struct batch *b)

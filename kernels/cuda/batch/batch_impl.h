@@ -71,8 +71,6 @@ struct schedule_want plan_want(const struct batch *b, const struct backend_job *
 MUST_CHECK int plan_keep_tails(struct batch_plan *plan, const struct schedule *p, uint32_t n_rows);
 /* Of the schedule's arrays, one behind the other at multiples of BATCH_ALIGN. */
 size_t plan_bytes(const struct schedule *p);
-/* So they go up. */
-void plan_write(const struct schedule *p, char *to);
 void plan_drop_tails(struct batch_plan *plan);
 /* Tells the plan where its arrays are. */
 void plan_place(struct batch_plan *plan, const struct schedule *p);
@@ -82,10 +80,7 @@ void plan_place(struct batch_plan *plan, const struct schedule *p);
 /* What was prepared for the job's plan; the batch's until it asks for another. NULL: nothing
  * was. */
 struct batch_ahead *ahead_find(struct batch *b, const struct backend_job *job);
-/* Room for arrays of schedules, before any is made. 0, -ENOMEM, -EIO. */
-MUST_CHECK int ahead_begin(struct batch *b, size_t bytes);
-/* Its schedule in exchange for another, and its tails: nothing is left of it but what is written of
- * it in pinned memory. */
+/* Its schedule in exchange for another, and its tails: nothing is left of it. */
 void ahead_take_schedule(struct batch_ahead *ahead, struct schedule *schedule);
 void ahead_take_tails(struct batch_ahead *ahead, struct batch_plan *plan);
 void ahead_done(struct batch *b);
@@ -96,10 +91,9 @@ void ahead_done(struct batch *b);
 struct batch_plan *plan_find(struct batch *b, uint64_t plan_id, const struct work_shape *shape);
 /* Makes a schedule in b->schedule, or takes one that was made ahead, and a plan that has room for
  * it, in the place of one that is needed least; others may go, as BATCH_PLANS_BYTES says. wanted
- * [queries] says whose output is wanted; NULL: all. *ret_ahead: NULL, or where the schedule was
- * made. 0, -ENOMEM, -EIO. */
+ * [queries] says whose output is wanted; NULL: all. 0, -ENOMEM, -EIO. */
 MUST_CHECK int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wanted,
-			    struct batch_plan **ret, struct batch_ahead **ret_ahead);
+			    struct batch_plan **ret);
 /* ---- batch_tables.c ------------------------------------------------------------------------- */
 
 struct batch_need tables_need(struct batch *b, const struct backend_job *job);
@@ -111,10 +105,6 @@ void tables_count(const struct backend_job *job, const struct batch_need *need, 
  * of a frame whose batch is done: pinning waits for all that runs, and takes a millisecond for
  * 3 MiB. 0, -ENOMEM, -EIO. */
 MUST_CHECK int upload_grow(struct upload *u, size_t bytes);
-/* The frame's pinned memory, of which nothing is used yet, is the other and the other is that. */
-void upload_exchange(struct upload *u, struct queue_buffer *other);
-/* The buffer is one of so many bytes, if a frame whose batch is done has such a one to give. */
-void upload_lend(struct upload *u, struct queue_buffer *to, size_t bytes);
 /* The next bytes of the frame's pinned memory, which has room for them. */
 void *upload_host(struct upload *u, size_t bytes);
 void tables_make(struct upload *u, const struct backend_job *job, const struct placement *place,

@@ -12,33 +12,22 @@
 
 #define BUS_BYTES_A_NS 40u
 
-/* What was written of it ahead is the frame's, if that has room for what comes with it. */
-static bool take_written(struct upload *u, struct batch_ahead *ahead, size_t bytes)
+static int send_schedule(struct upload *u, struct batch_plan *plan, const struct schedule *p)
 {
-	if (!ahead || u->host_used > 0)
-		return false;
-	if (!ahead->written || bytes > ahead->host.bytes) {
-		upload_lend(u, &ahead->host, bytes);
-		return false;
-	}
-	upload_exchange(u, &ahead->host);
-	return true;
-}
-
-/* The schedule at hand; ahead: NULL, or where it was made. */
-static int send_schedule(struct upload *u, struct batch_plan *plan, struct batch_ahead *ahead)
-{
-	const struct schedule *p = &u->b->schedule;
-	size_t bytes = plan_bytes(p);
-	bool written = take_written(u, ahead, bytes + u->host_due);
-	int r = written ? 0 : upload_grow(u, u->host_used + bytes + u->host_due);
+	size_t bytes = plan_bytes(p), at = 0;
 	char *host;
+	int r = upload_grow(u, u->host_used + bytes + u->host_due);
 
 	if (r)
 		return r;
 	host = upload_host(u, bytes);
-	if (!written)
-		plan_write(p, host);
+	for (int i = 0; i < SCHEDULE_N_ARRAYS; i++) {
+		size_t n = p->n[i] * schedule_entry_bytes(i);
+
+		if (n)
+			memcpy(host + at, p->arrays[i].at, n);
+		at += align_up(n);
+	}
 	return queue_bring(&u->b->queue, plan->device.at, host, bytes);
 }
 
@@ -167,12 +156,11 @@ static struct device_outbound make_outbound(const struct backend_job *job, const
 static int send_plan(struct upload *u, const struct backend_job *job, const bool *wanted,
 		     struct batch_plan **ret)
 {
-	struct batch_ahead *ahead;
-	int r = plan_prepare(u->b, job, wanted, ret, &ahead);
+	int r = plan_prepare(u->b, job, wanted, ret);
 
 	if (r)
 		return r;
-	r = send_schedule(u, *ret, ahead);
+	r = send_schedule(u, *ret, &u->b->schedule);
 	if (r)
 		(*ret)->plan_id = 0;
 	return r;

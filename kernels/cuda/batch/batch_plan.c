@@ -28,17 +28,6 @@ size_t plan_bytes(const struct schedule *p)
 	return bytes;
 }
 
-void plan_write(const struct schedule *p, char *to)
-{
-	for (int i = 0; i < SCHEDULE_N_ARRAYS; i++) {
-		size_t n = p->n[i] * schedule_entry_bytes(i);
-
-		if (n)
-			memcpy(to, p->arrays[i].at, n);
-		to += align_up(n);
-	}
-}
-
 void plan_place(struct batch_plan *plan, const struct schedule *p)
 {
 	uint64_t *at = plan->arrays, next = (uintptr_t)plan->device.at;

@@ -149,7 +149,7 @@ int batch_advance(struct batch *b, const struct backend_job *job)
 /* ---- plans of a batch ----------------------------------------------------------------------- */
 
 int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wanted,
-		 struct batch_plan **ret, struct batch_ahead **ret_ahead)
+		 struct batch_plan **ret)
 {
 	struct batch_ahead *ahead = wanted ? NULL : ahead_find(b, job);
 	struct schedule_want want = plan_want(b, job, b->n_blocks);
@@ -179,6 +179,5 @@ int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wan
 	memcpy(&plan->shape, job->shape, sizeof(plan->shape));
 	plan_place(plan, &b->schedule);
 	*ret = plan;
-	*ret_ahead = ahead;
 	return 0;
 }

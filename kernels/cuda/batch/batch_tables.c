@@ -2,49 +2,29 @@
  * tokens, copies, patches. See batch_impl.h. */
 #include "batch_impl.h"
 
-/* Of a batch that is done, and not the one that is being filled; NULL: none has so much memory. */
-static struct batch_frame *frame_with_room(const struct upload *u, size_t bytes)
+/* Of a batch that is done; NULL: none has so much memory. */
+static struct batch_frame *frame_with_room(struct batch *b, size_t bytes)
 {
 	for (uint32_t i = 0; i < BATCH_FRAMES; i++) {
-		struct batch_frame *frame = &u->b->frames[i];
+		struct batch_frame *frame = &b->frames[i];
 
-		if (frame != u->frame && (!frame->id || frame->counted) &&
-		    frame->host.bytes >= bytes)
+		if ((!frame->id || frame->counted) && frame->host.bytes >= bytes)
 			return frame;
 	}
 	return NULL;
 }
 
-static void exchange(struct queue_buffer *a, struct queue_buffer *b)
-{
-	struct queue_buffer was = *a;
-
-	*a = *b;
-	*b = was;
-}
-
-void upload_exchange(struct upload *u, struct queue_buffer *other)
-{
-	exchange(&u->frame->host, other);
-}
-
-void upload_lend(struct upload *u, struct queue_buffer *to, size_t bytes)
-{
-	struct batch_frame *other = bytes > to->bytes ? frame_with_room(u, bytes) : NULL;
-
-	if (other)
-		exchange(&other->host, to);
-}
-
 int upload_grow(struct upload *u, size_t bytes)
 {
-	struct queue_buffer *own = &u->frame->host;
+	struct queue_buffer *own = &u->frame->host, was = *own;
 	struct batch_frame *other = NULL;
 
 	if (bytes > own->bytes && u->host_used == 0)
-		other = frame_with_room(u, bytes);
-	if (other)
-		exchange(own, &other->host);
+		other = frame_with_room(u->b, bytes);
+	if (other) {
+		*own = other->host;
+		other->host = was;
+	}
 	return queue_grow_pinned(&u->b->queue, own, bytes);
 }
 
