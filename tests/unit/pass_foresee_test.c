@@ -7,6 +7,7 @@
 #include "daemon/program/held_program.h"
 #include "daemon/sched/round.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -159,6 +160,27 @@ static void pages_are_where_they_were_foreseen_whoever_comes_first(void **state)
 	go_slowly_till_has(s, &s->pupils[0]);
 	assert_int_equal(n_made_in_passes(s), before + 1);
 	go_slowly_till_has(s, reader);
+	school_free(s);
+}
+
+/* Of two pages that are left one is for the next token, and a prompt that came before wants both. */
+static void decode_has_its_pages_before_any_prompt(void **state)
+{
+	struct school *s = school_new(0.0001 * MS);
+	struct pupil *reader, *decoder;
+
+	(void)state;
+	s->h.config.pool_bytes = 6u << 20;
+	school_start(s);
+	reader = join(s, 1, 0, LAYERS);
+	decoder = join(s, 1, 0, LAYERS);
+	ask(decoder, 64);
+	go_for_all(s);
+	ask(reader, 100);
+	ask(decoder, 1);
+	go_for_all(s);
+	assert_int_equal(end_of(decoder).status, 0);
+	assert_int_equal(end_of(reader).status, -ENOSPC);
 	school_free(s);
 }
 
@@ -426,6 +448,7 @@ int main(void)
 		cmocka_unit_test(memory_is_there_before_a_long_prompts_tokens_are),
 		cmocka_unit_test(a_long_prompt_beside_others_goes_by_plans_made_meanwhile),
 		cmocka_unit_test(pages_are_where_they_were_foreseen_whoever_comes_first),
+		cmocka_unit_test(decode_has_its_pages_before_any_prompt),
 		cmocka_unit_test(prompts_of_many_go_by_plans_made_meanwhile),
 		cmocka_unit_test(prompts_of_several_users_go_by_plans_made_meanwhile),
 		cmocka_unit_test(a_newcomers_prompt_goes_by_a_plan_made_meanwhile),

@@ -365,8 +365,7 @@ static bool lane_live(struct passes *p, struct sched_lane *lane)
 	return true;
 }
 
-/* In their order in the job, whoever came first: pages are had in the order in which they were
- * foreseen. */
+/* In the job's order. */
 static void all_live(struct passes *p)
 {
 	uint32_t n = 0;
@@ -412,19 +411,32 @@ static int by_age(const void *a, const void *b)
 	return x->serial < y->serial ? -1 : x->serial > y->serial;
 }
 
+/* Those from the first on. */
+static void sort_by_age(struct batch_job *job, uint32_t first)
+{
+	if (job->n_lanes > first)
+		qsort(job->lanes + first, job->n_lanes - first, sizeof(*job->lanes), by_age);
+}
+
+/* Pages are had in the order in which they were foreseen, whoever came first: decode's, then
+ * prompts'. */
 int room_fill(struct passes *p, struct room *room)
 {
+	uint32_t n_decode;
+
 	p->now->job.n_lanes = 0;
 	p->now->number = ++p->number;
 	if (candidates_find(p, room->model, false) < 0)
 		return -ENOMEM;
 	take_decode(p, room);
+	sort_by_age(&p->now->job, 0);
+	n_decode = p->now->job.n_lanes;
 	take_prompts(p, room);
-	/* Who comes again finds the plan of the last token, whoever came first. */
-	if (p->now->job.n_lanes)
-		qsort(p->now->job.lanes, p->now->job.n_lanes, sizeof(*p->now->job.lanes), by_age);
+	sort_by_age(&p->now->job, n_decode);
 	all_live(p);
 	drop_absent(p);
+	/* Who comes again finds the plan of the last token, whoever came first. */
+	sort_by_age(&p->now->job, 0);
 	return 0;
 }
 
@@ -437,10 +449,17 @@ static int by_place(const void *a, const void *b)
 	return x->part < y->part ? -1 : x->part > y->part;
 }
 
-/* Where all of it will lie, in its order. False: it cannot be told. */
-static bool find_slots(struct next_job *next)
+static void sort_by_place(struct next_job *next, uint32_t first)
 {
-	for (uint32_t i = 0; i < next->n_rows; i++) {
+	if (next->n_rows > first)
+		qsort(next->rows + first, next->n_rows - first, sizeof(*next->rows), by_place);
+}
+
+/* Where rows from the first on will lie, in their order. False: it cannot be told. */
+static bool find_slots(struct next_job *next, uint32_t first)
+{
+	sort_by_place(next, first);
+	for (uint32_t i = first; i < next->n_rows; i++) {
 		struct next_rows *rows = &next->rows[i];
 
 		if (GROW(next->slots, next->slots_room, next->n_slots + rows->n_rows) < 0)
@@ -458,6 +477,8 @@ static bool find_slots(struct next_job *next)
 bool room_foresee(struct passes *p)
 {
 	struct room room;
+	uint32_t n_decode;
+	bool told;
 
 	p->next.n_rows = p->next.n_slots = 0;
 	p->next.foresight = (struct store_foresight){0};
@@ -468,10 +489,12 @@ bool room_foresee(struct passes *p)
 	room_begin(p, p->now->job.model, &room);
 	room.foreseen = true;
 	take_decode(p, &room);
+	told = find_slots(&p->next, 0);
+	n_decode = p->next.n_rows;
 	take_prompts(p, &room);
-	qsort(p->next.rows, p->next.n_rows, sizeof(*p->next.rows), by_place);
-	if (room.unclear || !find_slots(&p->next))
+	if (!told || room.unclear || !find_slots(&p->next, n_decode))
 		p->next.n_rows = 0;
+	sort_by_place(&p->next, 0);
 	return p->next.n_rows > 0;
 }
 
