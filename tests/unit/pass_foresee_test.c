@@ -7,7 +7,6 @@
 #include "daemon/program/held_program.h"
 #include "daemon/sched/round.h"
 
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -108,82 +107,6 @@ static void a_long_prompt_beside_others_goes_by_plans_made_meanwhile(void **stat
 	school_free(s);
 }
 
-/* Its first pass is under way. */
-static void begin_prompt(struct school *s, struct pupil *p, uint32_t n)
-{
-	ask(p, n);
-	while (!s->h.sched->passes.in_flight)
-		go_for(s, ROUND_NS);
-}
-
-/* While a long prompt's pass is under way, of which more is left, and plans are made. */
-static void look_ahead(struct school *s)
-{
-	for (uint32_t i = 0; i < 3; i++) {
-		go_for(s, ROUND_NS);
-		while (plan_ahead_is_making(&s->h.sched->passes.plans->ahead))
-			usleep(100);
-	}
-	assert_true(s->h.sched->passes.in_flight);
-}
-
-/* Its next token is a page's last. */
-static void come_to_the_end_of_a_page(struct school *s, struct pupil *p)
-{
-	struct store_seq *seq = handle_seq(&s->h.sched->core.seqs, p->seq)->store;
-
-	ask(p, 63 - store_seq_n_tokens(seq) % 64);
-	go_slowly_till_has(s, p);
-}
-
-/* All begin a page in the next pass, and the last of them comes first. */
-static void pages_are_where_they_were_foreseen_whoever_comes_first(void **state)
-{
-	struct school *s = school_of_n(100);
-	struct pupil *reader = join(s, 1, 0, 1);
-	uint64_t before;
-
-	(void)state;
-	stop_all(s);
-	for (uint32_t i = 0; i < N; i++)
-		come_to_the_end_of_a_page(s, &s->pupils[i]);
-	before = n_made_in_passes(s);
-	for (uint32_t i = 0; i < N; i++)
-		ask(&s->pupils[i], 1);
-	begin_prompt(s, reader, 3 * MAX_ROWS);
-	look_ahead(s);
-	go_slowly_till_has(s, &s->pupils[0]);
-	for (uint32_t i = N; i-- > 0;) {
-		ask(&s->pupils[i], 1);
-		go_round(s);
-	}
-	go_slowly_till_has(s, &s->pupils[0]);
-	assert_int_equal(n_made_in_passes(s), before + 1);
-	go_slowly_till_has(s, reader);
-	school_free(s);
-}
-
-/* Of two pages that are left one is for the next token, and a prompt that came before wants both. */
-static void decode_has_its_pages_before_any_prompt(void **state)
-{
-	struct school *s = school_new(0.0001 * MS);
-	struct pupil *reader, *decoder;
-
-	(void)state;
-	s->h.config.pool_bytes = 6u << 20;
-	school_start(s);
-	reader = join(s, 1, 0, LAYERS);
-	decoder = join(s, 1, 0, LAYERS);
-	ask(decoder, 64);
-	go_for_all(s);
-	ask(reader, 100);
-	ask(decoder, 1);
-	go_for_all(s);
-	assert_int_equal(end_of(decoder).status, 0);
-	assert_int_equal(end_of(reader).status, -ENOSPC);
-	school_free(s);
-}
-
 /* More than a pass has, of several who have come at once. */
 static void prompts_of_many_go_by_plans_made_meanwhile(void **state)
 {
@@ -250,6 +173,25 @@ static void a_newcomers_prompt_goes_by_a_plan_made_meanwhile(void **state)
 	go_slowly_till_has(s, newcomer);
 	assert_int_equal(n_made_in_passes(s), before);
 	school_free(s);
+}
+
+/* Its first pass is under way. */
+static void begin_prompt(struct school *s, struct pupil *p, uint32_t n)
+{
+	ask(p, n);
+	while (!s->h.sched->passes.in_flight)
+		go_for(s, ROUND_NS);
+}
+
+/* While a long prompt's pass is under way, of which more is left, and plans are made. */
+static void look_ahead(struct school *s)
+{
+	for (uint32_t i = 0; i < 3; i++) {
+		go_for(s, ROUND_NS);
+		while (plan_ahead_is_making(&s->h.sched->passes.plans->ahead))
+			usleep(100);
+	}
+	assert_true(s->h.sched->passes.in_flight);
 }
 
 /* A pass is foreseen some times only, whoever comes: of those who come then it waits for a plan. */
@@ -447,8 +389,6 @@ int main(void)
 		cmocka_unit_test(a_long_prompt_goes_by_plans_made_meanwhile),
 		cmocka_unit_test(memory_is_there_before_a_long_prompts_tokens_are),
 		cmocka_unit_test(a_long_prompt_beside_others_goes_by_plans_made_meanwhile),
-		cmocka_unit_test(pages_are_where_they_were_foreseen_whoever_comes_first),
-		cmocka_unit_test(decode_has_its_pages_before_any_prompt),
 		cmocka_unit_test(prompts_of_many_go_by_plans_made_meanwhile),
 		cmocka_unit_test(prompts_of_several_users_go_by_plans_made_meanwhile),
 		cmocka_unit_test(a_newcomers_prompt_goes_by_a_plan_made_meanwhile),

@@ -178,29 +178,74 @@ static double room_take(struct room *room, const struct asked *a, uint32_t n)
 	return ns;
 }
 
-/* The part's next rows are to be in the pass. */
-static void part_take(struct sched_lane *lane, uint32_t part, struct room *room)
+/* A draft has its parents with it, until it is accepted or goes. */
+static int part_draft(const struct sched_lane *lane, uint32_t part)
+{
+	struct sched_seq *seq = lane->step.parts[part].seq;
+	const struct decode_part *d = &lane->decode.parts[part];
+	uint32_t *parents = malloc(d->n_new * sizeof(*parents));
+
+	if (!parents)
+		return -ENOMEM;
+	memcpy(parents, lane->decode.parents + d->first_id, d->n_new * sizeof(*parents));
+	seq->parents = parents;
+	seq->draft = true;
+	return 0;
+}
+
+/* The part's next n rows are to be live. A draft is so as a whole, from its first rows on. */
+static int part_live(struct passes *p, const struct sched_lane *lane, uint32_t part, uint32_t n)
+{
+	const struct decode_part *d = &lane->decode.parts[part];
+	struct store_seq *store = lane->step.parts[part].seq->store;
+	const uint32_t *ids = lane->decode.ids + d->first_id + d->n_done;
+	int r;
+
+	if (!lane->decode.parents)
+		return store_seq_extend(store, ids, n, false, p->core->now_ns);
+	if (d->n_done > 0)
+		return 0;
+	r = store_seq_extend(store, ids, d->n_new, true, p->core->now_ns);
+	return r < 0 ? r : part_draft(lane, part);
+}
+
+/* The part's next rows are live from now on. */
+static int part_extend(struct passes *p, struct sched_lane *lane, uint32_t part, struct room *room)
 {
 	struct step_part *step = &lane->step.parts[part];
 	const struct decode_part *d = &lane->decode.parts[part];
 	const struct asked asked = {lane, part, store_seq_n_tokens(step->seq->store),
 				    d->n_new - d->n_done};
 	uint32_t n = rows_for(room, &asked);
+	int r = n > 0 ? part_live(p, lane, part, n) : 0;
 
+	if (r < 0)
+		return r;
 	step->n_new = n;
 	step->first_row = lane->decode.parents ? d->n_done : 0;
-	step->n_seen = asked.n_before + step->first_row + n;
+	step->n_seen = store_seq_n_tokens(step->seq->store) + step->first_row + n;
 	if (n > 0)
 		lane->step.alone_ns += room_take(room, &asked, n);
+	return 0;
 }
 
 /* It is in the pass, with some rows, or has failed. */
 static void lane_take(struct passes *p, struct sched_lane *lane, struct room *room)
 {
+	int r = 0;
+
 	room->n_of_lane = 0;
+	lane->decode.n_rows = 0;
 	lane->step.alone_ns = 0;
 	for (uint32_t i = 0; i < lane->step.n_parts; i++)
-		part_take(lane, i, room);
+		lane->step.parts[i].n_new = 0;
+	for (uint32_t i = 0; i < lane->step.n_parts && r == 0; i++) {
+		r = part_extend(p, lane, i, room);
+		if (r < 0) {
+			step_fail(p->core, lane, outcome_of_store(r, i));
+			return;
+		}
+	}
 	lane->decode.n_rows = room->n_of_lane;
 	if (lane->decode.n_rows == 0)
 		return;
@@ -231,15 +276,23 @@ static struct asked asked_next(struct sched_lane *lane, uint32_t part)
 
 static int part_foresee(struct next_job *next, const struct asked *a, uint32_t n)
 {
-	if (GROW(next->rows, next->rows_room, next->n_rows + 1) < 0)
+	struct next_rows *rows;
+	uint32_t n_slots;
+
+	if (GROW(next->rows, next->rows_room, next->n_rows + 1) < 0 ||
+	    GROW(next->slots, next->slots_room, next->n_slots + n) < 0)
 		return -ENOMEM;
-	next->rows[next->n_rows++] = (struct next_rows){
-		.seq = asked_seq(a),
-		.n_rows = n,
-		.lane = a->lane->serial,
-		.part = a->part,
-	};
-	return 0;
+	n_slots = store_seq_foresee(asked_seq(a)->store, n, &next->foresight,
+				    next->slots + next->n_slots);
+	rows = &next->rows[next->n_rows++];
+	*rows = (struct next_rows){.seq = asked_seq(a),
+				   .n_rows = n,
+				   .first_slot = next->n_slots,
+				   .n_slots = n_slots,
+				   .lane = a->lane->serial,
+				   .part = a->part};
+	next->n_slots += n_slots;
+	return n_slots > 0 ? 0 : -EAGAIN;
 }
 
 /* Where all is foreseen, whoever comes meanwhile waits for the walks over its paths. */
@@ -318,64 +371,6 @@ static void take_prompts(struct passes *p, struct room *room)
 	room->first_prompt = false;
 }
 
-/* ---- rows that were taken -------------------------------------------------------------------- */
-
-/* A draft has its parents with it, until it is accepted or goes. */
-static int part_draft(const struct sched_lane *lane, uint32_t part)
-{
-	struct sched_seq *seq = lane->step.parts[part].seq;
-	const struct decode_part *d = &lane->decode.parts[part];
-	uint32_t *parents = malloc(d->n_new * sizeof(*parents));
-
-	if (!parents)
-		return -ENOMEM;
-	memcpy(parents, lane->decode.parents + d->first_id, d->n_new * sizeof(*parents));
-	seq->parents = parents;
-	seq->draft = true;
-	return 0;
-}
-
-/* The part's rows of the pass are live from now on. A draft is so as a whole, from its first rows
- * on. */
-static int part_live(struct passes *p, const struct sched_lane *lane, uint32_t part)
-{
-	const struct decode_part *d = &lane->decode.parts[part];
-	const struct step_part *step = &lane->step.parts[part];
-	const uint32_t *ids = lane->decode.ids + d->first_id + d->n_done;
-	int r;
-
-	if (!lane->decode.parents)
-		return store_seq_extend(step->seq->store, ids, step->n_new, false, p->core->now_ns);
-	if (d->n_done > 0)
-		return 0;
-	r = store_seq_extend(step->seq->store, ids, d->n_new, true, p->core->now_ns);
-	return r < 0 ? r : part_draft(lane, part);
-}
-
-static bool lane_live(struct passes *p, struct sched_lane *lane)
-{
-	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
-		int r = lane->step.parts[i].n_new > 0 ? part_live(p, lane, i) : 0;
-
-		if (r == 0)
-			continue;
-		step_fail(p->core, lane, outcome_of_store(r, i));
-		return false;
-	}
-	return true;
-}
-
-/* In the job's order. */
-static void all_live(struct passes *p)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < p->now->job.n_lanes; i++)
-		if (lane_live(p, p->now->job.lanes[i]))
-			p->now->job.lanes[n++] = p->now->job.lanes[i];
-	p->now->job.n_lanes = n;
-}
-
 uint32_t room_absent_part(const struct sched_lane *lane)
 {
 	uint32_t part = 0;
@@ -411,32 +406,18 @@ static int by_age(const void *a, const void *b)
 	return x->serial < y->serial ? -1 : x->serial > y->serial;
 }
 
-/* Those from the first on. */
-static void sort_by_age(struct batch_job *job, uint32_t first)
-{
-	if (job->n_lanes > first)
-		qsort(job->lanes + first, job->n_lanes - first, sizeof(*job->lanes), by_age);
-}
-
-/* Pages are had in the order in which they were foreseen, whoever came first: decode's, then
- * prompts'. */
 int room_fill(struct passes *p, struct room *room)
 {
-	uint32_t n_decode;
-
 	p->now->job.n_lanes = 0;
 	p->now->number = ++p->number;
 	if (candidates_find(p, room->model, false) < 0)
 		return -ENOMEM;
 	take_decode(p, room);
-	sort_by_age(&p->now->job, 0);
-	n_decode = p->now->job.n_lanes;
 	take_prompts(p, room);
-	sort_by_age(&p->now->job, n_decode);
-	all_live(p);
 	drop_absent(p);
 	/* Who comes again finds the plan of the last token, whoever came first. */
-	sort_by_age(&p->now->job, 0);
+	if (p->now->job.n_lanes)
+		qsort(p->now->job.lanes, p->now->job.n_lanes, sizeof(*p->now->job.lanes), by_age);
 	return 0;
 }
 
@@ -449,36 +430,9 @@ static int by_place(const void *a, const void *b)
 	return x->part < y->part ? -1 : x->part > y->part;
 }
 
-static void sort_by_place(struct next_job *next, uint32_t first)
-{
-	if (next->n_rows > first)
-		qsort(next->rows + first, next->n_rows - first, sizeof(*next->rows), by_place);
-}
-
-/* Where rows from the first on will lie, in their order. False: it cannot be told. */
-static bool find_slots(struct next_job *next, uint32_t first)
-{
-	sort_by_place(next, first);
-	for (uint32_t i = first; i < next->n_rows; i++) {
-		struct next_rows *rows = &next->rows[i];
-
-		if (GROW(next->slots, next->slots_room, next->n_slots + rows->n_rows) < 0)
-			return false;
-		rows->first_slot = next->n_slots;
-		rows->n_slots = store_seq_foresee(rows->seq->store, rows->n_rows, &next->foresight,
-						  next->slots + next->n_slots);
-		next->n_slots += rows->n_slots;
-		if (rows->n_slots == 0)
-			return false;
-	}
-	return true;
-}
-
 bool room_foresee(struct passes *p)
 {
 	struct room room;
-	uint32_t n_decode;
-	bool told;
 
 	p->next.n_rows = p->next.n_slots = 0;
 	p->next.foresight = (struct store_foresight){0};
@@ -489,12 +443,10 @@ bool room_foresee(struct passes *p)
 	room_begin(p, p->now->job.model, &room);
 	room.foreseen = true;
 	take_decode(p, &room);
-	told = find_slots(&p->next, 0);
-	n_decode = p->next.n_rows;
 	take_prompts(p, &room);
-	if (!told || room.unclear || !find_slots(&p->next, n_decode))
+	if (room.unclear)
 		p->next.n_rows = 0;
-	sort_by_place(&p->next, 0);
+	qsort(p->next.rows, p->next.n_rows, sizeof(*p->next.rows), by_place);
 	return p->next.n_rows > 0;
 }
 
