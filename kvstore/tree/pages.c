@@ -459,7 +459,7 @@ void pages_give_back(const struct pages *p, const struct pages_lent *lent, struc
 void pages_drop(struct pages *p, const struct pages_holder *h, struct store_slice slice)
 {
 	struct extent *e = pages_extent(p, h->lent, slice.page);
-	struct page *at = &e->pages[slice.page % h->lent->extent_pages];
+	struct page *at = pages_in(e, h->lent, slice.page);
 
 	page_give_back(at, slice);
 	if (at->n_slices <= 1) {

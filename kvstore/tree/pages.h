@@ -130,10 +130,16 @@ static inline struct extent *pages_extent(const struct pages *p, const struct pa
 {
 	return &p->extents[page / lent->extent_pages];
 }
+/* Of the extent that has it. */
+static inline struct page *pages_in(const struct extent *e, const struct pages_lent *lent,
+				    uint32_t page)
+{
+	return &e->pages[page % lent->extent_pages];
+}
 static inline struct page *pages_at(const struct pages *p, const struct pages_lent *lent,
 				    uint32_t page)
 {
-	return &pages_extent(p, lent, page)->pages[page % lent->extent_pages];
+	return pages_in(pages_extent(p, lent, page), lent, page);
 }
 static inline uint32_t pages_device(const struct pages_lent *lent, uint32_t page)
 {
