@@ -9,9 +9,9 @@ Includes are read from the sources. Calls are read from what `gcc -fcallgraph-in
 (-DCOPPICE_CALLGRAPH=ON); a call through a pointer is none, so callbacks are left aside. gcc leaves
 nothing of functions that stand in headers, and sees no *.cu, nor what BUILD does not build, as
 Python's extension: these are read from the sources, by the form that clang-format gives a
-function. A file and its header are one; that one takes the types
-of another is no call. --calls fails where BUILD has no call graph at all. --matrix prints, for each
-pair of sub-folders, how many calls go from one to the other."""
+function. A file and its header are one; that one takes the types of another is no call. --calls
+fails where BUILD has no call graph at all. --matrix prints, for each pair of sub-folders, how many
+calls go from one to the other."""
 import argparse, collections, os, re, subprocess, sys
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"')
