@@ -11,6 +11,7 @@
 #include "kernels/group/exchange.h"
 #include "daemon/base/log.h"
 #include "daemon/base/threads.h"
+#include "daemon/config/quota.h"
 #include "daemon/config/read.h"
 #include "daemon/server/server.h"
 #include "daemon/sched/verbs/tiers.h"
@@ -99,7 +100,7 @@ static int weights_start(struct daemon *d)
 	if (!config.memory.domain_bytes)
 		config.memory.domain_bytes = config.memory.bytes / 4 * 3;
 	ledger_init(&d->ledger, c->pool_bytes - c->stage_bytes,
-		    config_reserved_extents(c) * c->extent_bytes, config.memory.bytes,
+		    quota_reserved_extents(c) * c->extent_bytes, config.memory.bytes,
 		    memory.bytes - min_u64(c->stage_bytes, memory.bytes));
 	sched_share_ledger(d->sched, &d->ledger);
 	return weights_table_new(&config, &d->weights);
@@ -208,7 +209,7 @@ static const char *share_text(const struct config *config, char *text, size_t by
 
 static const char *user_text(const struct config *config, char *text, size_t bytes)
 {
-	uint64_t most = config_domain_bytes(config, false);
+	uint64_t most = quota_domain_bytes(config, false);
 
 	if (most == 0)
 		return "";
@@ -226,7 +227,7 @@ static void print_tiers(const struct config *config)
 		return;
 	printf("below the pool: host memory of %llu MiB, of which a user may hold %llu MiB",
 	       (unsigned long long)bytes >> 20,
-	       (unsigned long long)config_host_share(config, bytes, config->file_tier[0]) >> 20);
+	       (unsigned long long)quota_host_share(config, bytes, config->file_tier[0]) >> 20);
 	if (config->file_tier[0] && config->domain_file_bytes)
 		printf("; file %s, of which a user may hold %llu MiB", config->file_tier,
 		       (unsigned long long)config->domain_file_bytes >> 20);

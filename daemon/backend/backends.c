@@ -121,15 +121,16 @@ static int refuse_small(const struct config *config, uint64_t bytes, uint64_t le
 
 static int refuse_large(const struct config *config, const struct pool_room *room, char *why)
 {
+	uint64_t usual = room->share_bytes / config->extent_bytes * config->extent_bytes;
+
 	snprintf(why, WHY_BYTES,
 		 "a pool of %s is more than there is: %s has %s; accepted: less, a share such as "
 		 "50%%, or 0 for the usual one (%s)",
-		 size_text(config->pool_bytes, 0).text,
+		 config->pool_text,
 		 room->common		 ? "this machine"
 		 : config->n_devices > 1 ? "what computes"
 					 : "the GPU",
-		 size_text_measured(room->all_bytes).text,
-		 size_text_measured(room->share_bytes).text);
+		 size_text_measured(room->all_bytes).text, size_text_measured(usual).text);
 	return -ENOMEM;
 }
 

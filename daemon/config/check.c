@@ -85,6 +85,7 @@ static int pool_check(const struct value_target *target)
 			  typed(target, "extent", config->extent_bytes).text);
 		return -EINVAL;
 	}
+	strcpy(config->pool_text, typed(target, "pool", config->pool_bytes).text);
 	config->pool_bytes -= config->pool_bytes % config->extent_bytes;
 	return 0;
 }

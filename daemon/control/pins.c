@@ -7,6 +7,7 @@
 #include "pins.h"
 
 #include "daemon/base/units.h"
+#include "daemon/config/quota.h"
 #include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/refuse.h"
 #include "daemon/sched/verbs/scheduler.h"
@@ -73,7 +74,7 @@ static int pin_refuse(struct sched *s, struct sched_request *rq, int error)
 	return refuse(rq, error, NULL,
 		      "Pins of one user may keep %s, a part of the pool (domain_pin_percent): "
 		      "unpin some.",
-		      size_text(config_pin_bytes(s->core.config), 0).text);
+		      size_text(quota_pin_bytes(s->core.config), 0).text);
 }
 
 static int seq_serve(struct sched *s, struct sched_request *rq)

@@ -5,6 +5,7 @@
  * to the answer. A user is told of its own sessions: what others do is not to be seen in counters.
  */
 #include "proto/clock.h"
+#include "daemon/config/quota.h"
 #include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/scheduler.h"
 #include "daemon/session/begin.h"
@@ -25,9 +26,9 @@ static void status_of_store(Coppice__StatusReply *to, const struct store_stats *
 	to->pool_bytes = from->n_extents * config->extent_bytes;
 	to->pool_bytes_used = from->n_extents_used * config->extent_bytes;
 	to->has_domain_pool_bytes_max = true;
-	to->domain_pool_bytes_max = config_domain_bytes(config, false);
+	to->domain_pool_bytes_max = quota_domain_bytes(config, false);
 	to->has_reserved_pool_bytes = true;
-	to->reserved_pool_bytes = config_reserved_extents(config) * config->extent_bytes;
+	to->reserved_pool_bytes = quota_reserved_extents(config) * config->extent_bytes;
 	to->n_claims = from->n_claims;
 	to->has_prompt_bytes = to->has_prompt_bytes_max = true;
 	to->prompt_bytes = from->prompt_bytes;
@@ -35,7 +36,7 @@ static void status_of_store(Coppice__StatusReply *to, const struct store_stats *
 	to->n_pins = from->n_pins;
 	to->has_pinned_bytes = to->has_pinned_bytes_max = true;
 	to->pinned_bytes = from->pinned_bytes;
-	to->pinned_bytes_max = config_pin_bytes(config);
+	to->pinned_bytes_max = quota_pin_bytes(config);
 	to->tokens_matched = from->tokens_matched;
 	to->tokens_published = from->tokens_published;
 	to->tokens_dropped = from->tokens_dropped;

@@ -7,6 +7,7 @@
  */
 #include "birth.h"
 
+#include "daemon/config/quota.h"
 #include "daemon/sched/verbs/sessions.h"
 #include "extents.h"
 
@@ -27,12 +28,12 @@ static int make_store(struct sched *s)
 		.extent_bytes = config->extent_bytes,
 		.n_devices = config->n_devices,
 		.claim_ns = config->claim_ms * UINT64_C(1000000),
-		.domain_bytes = config_domain_bytes(config, false),
+		.domain_bytes = quota_domain_bytes(config, false),
 		.owner = geteuid(),
-		.owner_bytes = config_domain_bytes(config, true),
-		.reserved_extents = config_reserved_extents(config),
+		.owner_bytes = quota_domain_bytes(config, true),
+		.reserved_extents = quota_reserved_extents(config),
 		.max_domain_pins = config->max_domain_pins,
-		.domain_pin_bytes = config_pin_bytes(config),
+		.domain_pin_bytes = quota_pin_bytes(config),
 		.prompt_bytes = config->prompt_bytes,
 		.domain_prompt_bytes = config->domain_prompt_bytes,
 		.max_seq_tokens = config->max_seq_tokens,

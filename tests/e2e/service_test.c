@@ -520,8 +520,10 @@ static void a_pool_larger_than_the_machine_is_refused(void **state)
 	h->flags[1] = "--pool=512T";
 	assert_int_equal(harness_wait(harness_spawn(h)), 1);
 	assert_true(harness_log_has(h, "a pool of 512T is more than there is: this machine has"));
+	h->flags[1] = "--pool=8388625M";
 	h->flags[2] = "--check-config";
 	assert_int_equal(harness_wait(harness_spawn(h)), 1);
+	assert_true(harness_log_has(h, "a pool of 8388625M is more than there is"));
 }
 
 static void check_config_says_how_much_the_usual_share_is(void **state)

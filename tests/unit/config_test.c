@@ -4,6 +4,7 @@
  */
 #include "config_fixture.h"
 #include "daemon/config/keys.h"
+#include "daemon/config/quota.h"
 #include "daemon/config/read.h"
 #include "daemon/base/log.h"
 
@@ -48,8 +49,8 @@ static void defaults_are_the_documented_ones(void **state)
 /* Extents of two users' limits, one of whom is root or the daemon's own. */
 static void assert_limits(struct config *c, uint64_t others, uint64_t own)
 {
-	assert_int_equal(config_domain_bytes(c, false), others * c->extent_bytes);
-	assert_int_equal(config_domain_bytes(c, true), own * c->extent_bytes);
+	assert_int_equal(quota_domain_bytes(c, false), others * c->extent_bytes);
+	assert_int_equal(quota_domain_bytes(c, true), own * c->extent_bytes);
 }
 
 static void a_user_leaves_an_extent_where_there_are_two(void **state)
@@ -64,11 +65,11 @@ static void a_user_leaves_an_extent_where_there_are_two(void **state)
 			uint64_t most, kept;
 
 			c.pool_bytes = n * c.extent_bytes;
-			most = config_domain_bytes(&c, false) / c.extent_bytes;
+			most = quota_domain_bytes(&c, false) / c.extent_bytes;
 			assert_true(most >= 1 && (n == 1 || most < n));
 			assert_true(most == 1 || most * 100 <= n * percent);
 			assert_true((most + 1) * 100 > n * percent);
-			kept = config_reserved_extents(&c);
+			kept = quota_reserved_extents(&c);
 			assert_int_equal(kept, n >= 4 && n - most < 2 ? 2 : n - most);
 		}
 	}
@@ -88,9 +89,9 @@ static void of_two_limits_of_a_user_the_smaller_counts(void **state)
 	assert_limits(&c, 9, 12);
 	c.domain_bytes = 4 * c.extent_bytes;
 	assert_limits(&c, 4, 4);
-	assert_int_equal(config_reserved_extents(&c), 2);
+	assert_int_equal(quota_reserved_extents(&c), 2);
 	c.domain_percent = 100;
-	assert_int_equal(config_reserved_extents(&c), 0);
+	assert_int_equal(quota_reserved_extents(&c), 0);
 	assert_limits(&c, 4, 4);
 	c.domain_bytes = 0;
 	assert_limits(&c, 0, 0);
@@ -105,13 +106,13 @@ static void of_a_tier_a_user_has_three_quarters(void **state)
 	config_init(&c);
 	assert_int_equal(c.domain_host_bytes, 0);
 	assert_int_equal(c.domain_file_bytes, 0);
-	assert_int_equal(config_host_share(&c, 80 * c.extent_bytes, false), 60 * c.extent_bytes);
-	assert_int_equal(config_file_share(&c, 80 * c.extent_bytes), 60 * c.extent_bytes);
-	assert_int_equal(config_file_share(&c, c.extent_bytes), c.extent_bytes);
+	assert_int_equal(quota_host_share(&c, 80 * c.extent_bytes, false), 60 * c.extent_bytes);
+	assert_int_equal(quota_file_share(&c, 80 * c.extent_bytes), 60 * c.extent_bytes);
+	assert_int_equal(quota_file_share(&c, c.extent_bytes), c.extent_bytes);
 	c.domain_host_bytes = 4096;
 	c.domain_file_bytes = 90 * c.extent_bytes;
-	assert_int_equal(config_host_share(&c, 80 * c.extent_bytes, false), 4096);
-	assert_int_equal(config_file_share(&c, 80 * c.extent_bytes), 80 * c.extent_bytes);
+	assert_int_equal(quota_host_share(&c, 80 * c.extent_bytes, false), 4096);
+	assert_int_equal(quota_file_share(&c, 80 * c.extent_bytes), 80 * c.extent_bytes);
 }
 
 /* What pages on their way there have for themselves is nobody's share: a quarter at most. */
@@ -122,9 +123,9 @@ static void above_a_file_three_quarters_are_of_what_is_left(void **state)
 	(void)state;
 	config_init(&c);
 	c.tier_depth = 20;
-	assert_int_equal(config_host_share(&c, 120 * c.extent_bytes, true), 75 * c.extent_bytes);
-	assert_int_equal(config_host_share(&c, 64 * c.extent_bytes, true), 36 * c.extent_bytes);
-	assert_int_equal(config_host_share(&c, c.extent_bytes, true), c.extent_bytes);
+	assert_int_equal(quota_host_share(&c, 120 * c.extent_bytes, true), 75 * c.extent_bytes);
+	assert_int_equal(quota_host_share(&c, 64 * c.extent_bytes, true), 36 * c.extent_bytes);
+	assert_int_equal(quota_host_share(&c, c.extent_bytes, true), c.extent_bytes);
 }
 
 static void assert_pool(const struct reading *reading, uint64_t bytes, uint32_t percent)

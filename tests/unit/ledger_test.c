@@ -6,6 +6,7 @@
 #include "weights_fixture.h"
 
 #include "proto/clock.h"
+#include "daemon/config/quota.h"
 #include "daemon/program/held_program.h"
 
 #include <errno.h>
@@ -400,7 +401,7 @@ static void of_what_weights_leave_newcomers_get_a_part(void **state)
 	h.config.domain_percent = 90;
 	harness_start(&h);
 	sched_share_ledger(h.sched, &ledger);
-	assert_int_equal(config_reserved_extents(&h.config), 4);
+	assert_int_equal(quota_reserved_extents(&h.config), 4);
 	for (uint32_t i = 0; i < 5; i++) {
 		uint32_t ids[1024] = {i};
 

@@ -8,6 +8,7 @@
 
 #include "daemon/sched/core/doorbell.h"
 #include "daemon/base/log.h"
+#include "daemon/config/quota.h"
 #include "scheduler.h"
 
 #include "kvstore/files/tier_file.h"
@@ -197,13 +198,13 @@ static void set_shares(const struct config *config, struct store_tiers_config *o
 	uint32_t unit_bytes = of->host->unit_bytes;
 	uint64_t host = room_bytes(&of->host->room, unit_bytes);
 
-	of->domain_bytes[STORE_HOST] = config_host_share(config, host, of->file);
+	of->domain_bytes[STORE_HOST] = quota_host_share(config, host, of->file);
 	of->owner_bytes[STORE_HOST] = config->domain_host_bytes;
 	if (!of->file)
 		return;
 	of->domain_bytes[STORE_FILE] =
-		config_file_share(config,
-				  room_bytes(&tier_file_catalog(of->file)->room, unit_bytes));
+		quota_file_share(config,
+				 room_bytes(&tier_file_catalog(of->file)->room, unit_bytes));
 	of->owner_bytes[STORE_FILE] = config->domain_file_bytes;
 }
 
