@@ -16,6 +16,7 @@
 #ifndef COPPICE_BACKEND_H
 #define COPPICE_BACKEND_H
 
+#include "proto/must_check.h"
 #include "work.h"
 
 #include <stdbool.h>
@@ -243,14 +244,14 @@ struct backend_span {
  */
 struct backend_summary_ops {
 	/* 0 or -ENOMEM. Of nothing yet. */
-	int (*make)(struct backend *b, const struct work_shape *shape,
-		    struct backend_summary **ret);
+	MUST_CHECK int (*make)(struct backend *b, const struct work_shape *shape,
+			       struct backend_summary **ret);
 	void (*free)(struct backend *b, struct backend_summary *summary); /* NULL is fine */
 	/* Takes in tokens, as batches submitted before leave them and before any submitted later
 	 * alters them. Of 8 tokens that come in several slices the last one's part counts. Memory
 	 * for it grows to half as much again as is needed. 0, -ENOMEM, -EIO. */
-	int (*add)(struct backend *b, struct backend_summary *summary,
-		   const struct backend_span *span);
+	MUST_CHECK int (*add)(struct backend *b, struct backend_summary *summary,
+			      const struct backend_span *span);
 };
 
 /*
@@ -268,7 +269,7 @@ struct backend_summary_ops {
 struct backend_tier_ops {
 	/* Host memory, aligned to 4 KiB, becomes reachable for copies. 0, or -ENOMEM: it cannot be
 	 * pinned. Blocks. */
-	int (*pin)(struct backend *b, void *host, uint64_t bytes);
+	MUST_CHECK int (*pin)(struct backend *b, void *host, uint64_t bytes);
 	void (*unpin)(struct backend *b, void *host, uint64_t bytes);
 	/* Return the token; do not block but where very many are under way. */
 	uint64_t (*down)(struct backend *b, const struct backend_copy *copy);
@@ -283,8 +284,8 @@ struct backend_tier_ops {
 	 * order of legs and stay with the backend from the first leg to the last, which is of
 	 * all rows; of one such set of rows at a time. io of a row is the same in all legs but
 	 * for the slots. Errors and ret_id as submit. NULL: cannot. */
-	int (*leg)(struct backend *b, const struct backend_batch *batch,
-		   const struct backend_leg *leg, uint64_t *ret_id);
+	MUST_CHECK int (*leg)(struct backend *b, const struct backend_batch *batch,
+			      const struct backend_leg *leg, uint64_t *ret_id);
 	const struct backend_summary_ops *summary; /* NULL: cannot */
 	/* What the bytes of a page mean: pages of another layout mean nothing here. Not 0. */
 	uint64_t (*layout)(struct backend *b);
@@ -301,11 +302,11 @@ struct backend_ops {
 	bool leaves_parts;
 	/* Of a device, as backend_config has it, that need not be open. 0, or -EINVAL and a
 	 * sentence. Blocks. */
-	int (*memory)(const char *device, struct backend_memory *ret, char *error,
-		      size_t error_bytes);
+	MUST_CHECK int (*memory)(const char *device, struct backend_memory *ret, char *error,
+				 size_t error_bytes);
 	/* 0, -ENOMEM, -EINVAL; what was wrong goes to error (a sentence). Blocks. */
-	int (*open)(const struct backend_config *config, struct backend **ret, char *error,
-		    size_t error_bytes);
+	MUST_CHECK int (*open)(const struct backend_config *config, struct backend **ret,
+			       char *error, size_t error_bytes);
 	void (*close)(struct backend *b); /* NULL is fine */
 	/* The devices of a group find ways to each other, once, before anything else: jobs may have
 	 * owners then, and submits of all the same jobs follow in the same order on each, from a
@@ -314,21 +315,23 @@ struct backend_ops {
 	 * fails. Blocks until all processes' have met. 0; 1: they do not reach each other's memory;
 	 * -errno and a sentence. notice: one of what works but not well, else empty. NULL: devices
 	 * of this kind do not meet. */
-	int (*meet)(const struct backend_meeting *meeting, char *notice, char *error, size_t bytes);
+	MUST_CHECK int (*meet)(const struct backend_meeting *meeting, char *notice, char *error,
+			       size_t bytes);
 	/* What the processes of a meeting know it by, BACKEND_MEETING_BYTES; once for each. 0, or
 	 * -errno and a sentence. NULL: devices of several processes do not meet. */
-	int (*meeting_id)(uint8_t *ret, char *error, size_t bytes);
+	MUST_CHECK int (*meeting_id)(uint8_t *ret, char *error, size_t bytes);
 	/* Of what kind a device is, as backend_config names it. 0, or -EINVAL and a sentence. NULL:
 	 * all are of one. */
-	int (*kind)(const char *device, struct backend_kind *ret, char *error, size_t bytes);
+	MUST_CHECK int (*kind)(const char *device, struct backend_kind *ret, char *error,
+			       size_t bytes);
 	/* Of devices that have met: what waits for others begins, of the batch submitted last. Once
 	 * submit has returned on all, so that nobody waits for a device that still gets memory
 	 * ready. 0 or -EIO. */
-	int (*conclude)(struct backend *b);
+	MUST_CHECK int (*conclude)(struct backend *b);
 	/* In place of conclude, where devices have refused the batch submitted last, this one (it
 	 * has) or another: it ends with nothing exchanged and nobody told. Who refused it counts an
 	 * empty one, so that ids stay alike. Blocks until nothing of it is under way. 0 or -EIO. */
-	int (*abandon)(struct backend *b, bool it_has);
+	MUST_CHECK int (*abandon)(struct backend *b, bool it_has);
 	/* The group has failed: what waits for other devices without a limit of its own ends, so
 	 * that all else does, too. Does not wait. NULL: nothing waits so. */
 	void (*give_up)(struct backend *b);
@@ -338,29 +341,30 @@ struct backend_ops {
 	uint64_t (*page_bytes)(struct backend *b, const struct work_shape *shape, char *error,
 			       size_t error_bytes);
 	/* An extent gets memory (zeroed) or gives it up. commit: 0 or -ENOMEM. */
-	int (*extent_commit)(struct backend *b, uint32_t extent);
+	MUST_CHECK int (*extent_commit)(struct backend *b, uint32_t extent);
 	void (*extent_release)(struct backend *b, uint32_t extent);
 	/* As commit, on any thread, beside all other calls but close; one at a time. Blocks until
 	 * the memory is there, and zeroed. NULL: this backend never does. */
-	int (*extent_prepare)(struct backend *b, uint32_t extent);
+	MUST_CHECK int (*extent_prepare)(struct backend *b, uint32_t extent);
 	/* One that was prepared, and of which nothing submitted since knows, gives its memory up.
 	 * Does not wait for what is under way, if the driver does not. */
 	void (*extent_forget)(struct backend *b, uint32_t extent);
 	/* A committed one is zeroed in order with batches: behind those that were submitted, which
 	 * may still read and write it, and behind copies down of it. Does not wait for batches. 0,
 	 * or -ENOMEM, -EIO: it is of no use, and to be released. */
-	int (*extent_renew)(struct backend *b, uint32_t extent);
+	MUST_CHECK int (*extent_renew)(struct backend *b, uint32_t extent);
 
 	/* Makes host memory of an arena reachable; ret_base is what io addresses are made of. 0 or
 	 * -errno. */
-	int (*arena_attach)(struct backend *b, void *host, uint64_t bytes, uint64_t *ret_base);
+	MUST_CHECK int (*arena_attach)(struct backend *b, void *host, uint64_t bytes,
+				       uint64_t *ret_base);
 	void (*arena_detach)(struct backend *b, uint64_t base, uint64_t bytes);
 
 	/* Device memory, zeroed, which others map by a descriptor; bytes: a multiple of 2 MiB.
 	 * ret->device is that wanted, 0 in all bytes: any. 0, -ENOMEM, -ENODEV (none of this
 	 * backend's), -ENOTSUP (no device has memory of its own), -EIO. Freed once nobody has it
 	 * mapped any more. Both NULL: the backend has no device. Block. */
-	int (*arena_new)(struct backend *b, uint64_t bytes, struct backend_arena *ret);
+	MUST_CHECK int (*arena_new)(struct backend *b, uint64_t bytes, struct backend_arena *ret);
 	void (*arena_free)(struct backend *b, uint64_t base);
 
 	/* The plan of job->plan_id, made for an earlier job of the same queries, one new token
@@ -370,44 +374,46 @@ struct backend_ops {
 	 * Called once per token, before the first submit with it; one after the other for those
 	 * that have come since a plan was prepared. 0, or BACKEND_SOON; -ESTALE or -ENOMEM: make a
 	 * new plan. NULL: this backend never can. */
-	int (*advance)(struct backend *b, const struct backend_job *job);
+	MUST_CHECK int (*advance)(struct backend *b, const struct backend_job *job);
 	/* Makes ahead what the first submit of a job with this plan id has to make of tree and
 	 * list, or advance has to have if that is called before: io is not looked at. One at a
 	 * time, on any thread, beside all other calls but close; tree and list are lent during the
 	 * call. What was prepared before and not asked for is dropped. 0, -ESTALE: such a plan is
 	 * not kept, -EINVAL, -ENOMEM. NULL: this backend never does. */
-	int (*prepare)(struct backend *b, const struct backend_job *job);
+	MUST_CHECK int (*prepare)(struct backend *b, const struct backend_job *job);
 	/* Starts a batch. Batches complete in order of submission. ret_id counts from 1. 0;
 	 * -ESTALE: an advanced job's plan is gone or does not fit what is wanted, make new ones; or
 	 * -errno. After an error nothing is under way. */
-	int (*submit)(struct backend *b, const struct backend_batch *batch, uint64_t *ret_id);
+	MUST_CHECK int (*submit)(struct backend *b, const struct backend_batch *batch,
+				 uint64_t *ret_id);
 	/* Grows while a submit, or an estimate, is really at work: of backends that are in it until
 	 * all is computed. Any thread. NULL: they only begin what completed tells the end of. */
 	uint64_t (*progress)(struct backend *b);
 	/* Masses [n_kv_heads][blocks of n_q][blocks of n_k], in memory of the backend's that stays
 	 * as it is until its next estimate. Batches submitted before have written their K. Blocks
 	 * until the masses are there. 0, -EINVAL, -ENOMEM, -EIO. NULL: this backend cannot. */
-	int (*estimate)(struct backend *b, const struct backend_estimate *estimate,
-			const float **ret_mass);
+	MUST_CHECK int (*estimate)(struct backend *b, const struct backend_estimate *estimate,
+				   const float **ret_mass);
 	/* Estimates, and chooses by the masses what select_chunk (plan/select.h) would, for each KV
 	 * head: bits [n_kv_heads][ranges] [words], where estimate's masses would be. Adds to
 	 * *shares. As estimate. NULL: the caller has to choose by the masses. */
-	int (*choose)(struct backend *b, const struct backend_estimate *estimate,
-		      const struct select_config *config, const struct select_chunk *chunk,
-		      const uint64_t **ret_kept, struct select_shares *shares);
+	MUST_CHECK int (*choose)(struct backend *b, const struct backend_estimate *estimate,
+				 const struct select_config *config,
+				 const struct select_chunk *chunk, const uint64_t **ret_kept,
+				 struct select_shares *shares);
 	/* Can the backend take the job with the blocks chosen as they are? Otherwise the same comes
 	 * of jobs of single heads. Where everything is kept: is it better so than by the job's
 	 * list? Does not block. NULL: it never can. */
 	bool (*takes_chosen)(struct backend *b, const struct backend_job *job);
 	/* Id of the newest batch that is complete. -EIO: the device failed, nothing will complete
 	 * any more. Does not block. */
-	int (*completed)(struct backend *b, uint64_t *ret_id);
+	MUST_CHECK int (*completed)(struct backend *b, uint64_t *ret_id);
 	/* Of the batch submitted last, by its id: it has all of the device that it wants, so that
 	 * what others begin there now is not in its way. Does not block. NULL: nobody knows. */
 	bool (*settled)(struct backend *b, uint64_t id);
 	/* Moves are done in order. Blocks until done. */
-	int (*move)(struct backend *b, const struct work_shape *shape,
-		    const struct backend_move *moves, uint32_t n);
+	MUST_CHECK int (*move)(struct backend *b, const struct work_shape *shape,
+			       const struct backend_move *moves, uint32_t n);
 
 	void (*counters)(struct backend *b, struct backend_counters *ret);
 	void (*cost)(struct backend *b, const struct work_shape *shape, struct backend_cost *ret);

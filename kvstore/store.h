@@ -62,7 +62,7 @@ struct store_seq;
 /* Memory for extents, by the backend. commit: 0 or -ENOMEM. */
 struct store_pool {
 	void *ctx; /* borrowed */
-	int (*commit)(void *ctx, uint32_t extent);
+	MUST_CHECK int (*commit)(void *ctx, uint32_t extent);
 	void (*release)(void *ctx, uint32_t extent);
 	uint32_t (*left)(void *ctx); /* that could be committed; NULL: all that are not */
 };

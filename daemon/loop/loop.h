@@ -60,7 +60,8 @@ struct loop {
 
 struct loop_impl {
 	const char *name;
-	int (*turn)(struct loop *loop); /* arms, cancels, waits for something, calls back */
+	/* arms, cancels, waits for something, calls back */
+	MUST_CHECK int (*turn)(struct loop *loop);
 	void (*free)(struct loop *loop);
 };
 

@@ -69,7 +69,7 @@ struct exchange {
 };
 
 struct exchange_ops {
-	int (*run)(struct exchange *x, const struct exchange_rows *rows);
+	MUST_CHECK int (*run)(struct exchange *x, const struct exchange_rows *rows);
 	void (*abort)(struct exchange *x);
 	void (*free)(struct exchange *x);
 };

@@ -81,23 +81,24 @@ struct backend_program_ops {
 	uint64_t weights_grain; /* their memory is given in multiples of it, a power of two */
 	/* Memory for weights, that nothing else is taken from: bytes, aligned to PROGRAM_ALIGN;
 	 * some backends bring it as it is put. 0 or -ENOMEM. Blocks, for moments; any thread. */
-	int (*weights_new)(struct backend *b, uint64_t bytes, struct backend_weights **ret);
+	MUST_CHECK int (*weights_new)(struct backend *b, uint64_t bytes,
+				      struct backend_weights **ret);
 	/* from is the caller's again when it returns. Blocks; any thread, one at a time for the
 	 * same weights. 0, -ENOMEM, -EIO: they are of no use any more. */
-	int (*weights_put)(struct backend *b, struct backend_weights *weights, uint64_t offset,
-			   const void *from, uint64_t bytes);
+	MUST_CHECK int (*weights_put)(struct backend *b, struct backend_weights *weights,
+				      uint64_t offset, const void *from, uint64_t bytes);
 	/* Once all is put. They are to stay for as long as somebody has the device's open. 0,
 	 * -ENOMEM, -EIO, -EOPNOTSUPP. Blocks, at first for as long as a copy of them takes; any
 	 * thread, one at a time for the same weights, also while programs run. */
-	int (*weights_lend)(struct backend *b, struct backend_weights *weights,
-			    struct backend_lent *ret);
+	MUST_CHECK int (*weights_lend)(struct backend *b, struct backend_weights *weights,
+				       struct backend_lent *ret);
 	/* No program of theirs is left. NULL is fine. */
 	void (*weights_free)(struct backend *b, struct backend_weights *weights);
 	/* program_check has passed it; it is borrowed for as long. 0; -ENOMEM; -EOPNOTSUPP and a
 	 * sentence. Blocks. */
-	int (*program_new)(struct backend *b, const struct program *program,
-			   struct backend_weights *weights, struct backend_program **ret,
-			   char why[PROGRAM_WHY_BYTES]);
+	MUST_CHECK int (*program_new)(struct backend *b, const struct program *program,
+				      struct backend_weights *weights, struct backend_program **ret,
+				      char why[PROGRAM_WHY_BYTES]);
 	/* So many bytes program_new takes of a device, before there is one; 0: it is refused.
 	 * NULL: it takes none. */
 	uint64_t (*program_bytes)(struct backend *b, const struct program *program);
@@ -110,7 +111,8 @@ struct backend_program_ops {
 	/* Starts a run, which does something of what is left, however little most_ns is. 0, -ESTALE
 	 * as submit, or -errno: after an error nothing is under way, and the rows' earlier segments
 	 * are gone. */
-	int (*run)(struct backend *b, const struct backend_run *run, struct backend_ran *ret);
+	MUST_CHECK int (*run)(struct backend *b, const struct backend_run *run,
+			      struct backend_ran *ret);
 	void (*cost)(struct backend *b, const struct backend_program *program,
 		     struct backend_program_cost *ret);
 };
