@@ -58,8 +58,13 @@ template <typename T> __device__ inline void store_four(uint64_t to, const float
 
 /* ---- several warps to a row block ----------------------------------------------------------- */
 
-/* The first 64 columns of the lane's rows into the warp's stage: blocks of 8 columns, b of row r at
- * b ^ (r mod 8). */
+/* Where a block of 8 columns of a row begins in a warp's stage of 64 columns. */
+__device__ inline uint32_t stage_at(uint32_t row, uint32_t block)
+{
+	return row * 64 + ((block ^ (row & 7)) << 3);
+}
+
+/* The first 64 columns of the lane's rows into the warp's stage. */
 template <typename T>
 __device__ inline void stage_o(const struct warp_state<T> &s, const float (&factor)[2],
 			       float *stage, uint32_t lane)
@@ -72,7 +77,7 @@ __device__ inline void stage_o(const struct warp_state<T> &s, const float (&fact
 			float2 v = make_float2(s.o[n][2 * i] * factor[i],
 					       s.o[n][2 * i + 1] * factor[i]);
 
-			*(float2 *)&stage[row * 64 + ((n ^ (row & 7)) << 3) + lane % 4 * 2] = v;
+			*(float2 *)&stage[stage_at(row, n) + lane % 4 * 2] = v;
 		}
 	}
 }
@@ -133,7 +138,7 @@ __device__ inline void store_staged(const struct device_attend &a, const struct 
 #pragma unroll 1
 	for (uint32_t i = w.split * 32 + threadIdx.x % 32; i < 256; i += w.n_splits * 32) {
 		uint32_t row = i / 16, block = i % 16 / 2, half = i % 2;
-		uint32_t at = (row * 64 + ((block ^ (row & 7)) << 3) + half * 4) * 4;
+		uint32_t at = (stage_at(row, block) + half * 4) * 4;
 		uint64_t column = first + block * 8 + half * 4;
 		uint32_t dest = __shfl_sync(~0u, w.mine_dest, row);
 		uint64_t to = __shfl_sync(~0u, w.mine_o, row);

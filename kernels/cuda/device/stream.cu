@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(BLOCK, 2) bulk_kernel(const __grid_constant__ 
 			barrier_init(barriers + i * 16, 1);
 			barrier_init(barriers + i * 16 + 8, READERS);
 		}
-		asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+		fence_barriers();
 	}
 	__syncthreads();
 	if (threadIdx.x == READERS * 32)

@@ -257,7 +257,7 @@ __global__ void IN_PAIRS __launch_bounds__(THREADS, 1)
 		barrier_init(base + threadIdx.x * 8, 1);
 		barrier_init(base + (STAGES_MOST + threadIdx.x) * 8,
 			     CLUSTER_BLOCKS * MULTIPLIERS / 32);
-		asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+		fence_barriers();
 	}
 	__syncthreads();
 	cluster_sync();

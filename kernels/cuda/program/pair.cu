@@ -268,7 +268,7 @@ __global__ void IN_PAIRS __launch_bounds__(THREADS, 1)
 	if (threadIdx.x < pair_ring<TILE>::STAGES) {
 		barrier_init(base + threadIdx.x * 8, 1);
 		barrier_init(base + (STAGES_MOST + threadIdx.x) * 8, GROUP / 32);
-		asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+		fence_barriers();
 	}
 	__syncthreads();
 	if (threadIdx.x < MULTIPLIERS) {

@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(THREADS, 1) some_kernel(const __grid_constant_
 	if (threadIdx.x < j.n_stages) {
 		barrier_init(base + threadIdx.x * 8, 1);
 		barrier_init(base + (STAGES_MOST + threadIdx.x) * 8, MULTIPLIERS / 32);
-		asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+		fence_barriers();
 	}
 	__syncthreads();
 	if (threadIdx.x < MULTIPLIERS) {

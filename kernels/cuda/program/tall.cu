@@ -101,7 +101,7 @@ __device__ inline void make_barriers(struct tall_ring ring)
 	ring.slot = threadIdx.x;
 	barrier_init(ring.full(), 1);
 	barrier_init(ring.empty(), MULTIPLIERS / 32);
-	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+	fence_barriers();
 }
 
 /* ---- who brings ------------------------------------------------------------------------------ */

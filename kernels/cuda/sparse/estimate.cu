@@ -14,6 +14,7 @@
 #include "estimate_narrow.cuh"
 #include "estimate_wide.cuh"
 #include "kernels/cuda/device/code.h"
+#include "kernels/cuda/device/merged.cuh"
 #include "kernels/cuda/device/tensor_map.h"
 #include "proto/arith.h"
 
@@ -66,14 +67,13 @@ __global__ void __launch_bounds__(WEIGHT_WARPS * 32)
 #pragma unroll
 	for (uint32_t i = 16; i; i /= 2)
 		max = fmaxf(max, __shfl_xor_sync(~0u, max, i));
-	max = max == -INFINITY ? 0 : max;
 	for (uint32_t i = lane; i < n_seen; i += 32)
-		sum += exp2f(stats[i].x - max) * stats[i].y;
+		sum += merge_weight(stats[i].x, max) * stats[i].y;
 #pragma unroll
 	for (uint32_t i = 16; i; i /= 2)
 		sum += __shfl_xor_sync(~0u, sum, i);
 	for (uint32_t i = lane; i < j.n_tiles; i += 32)
-		stats[i].x = i < n_seen ? exp2f(stats[i].x - max) / sum : 0;
+		stats[i].x = i < n_seen ? merge_weight(stats[i].x, max) / sum : 0;
 #endif
 }
 

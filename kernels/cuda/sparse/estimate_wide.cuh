@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
 	if (threadIdx.x < WIDE_STAGES) {
 		barrier_init(w.base + WIDE_FULL + threadIdx.x * 8, 1);
 		barrier_init(w.base + WIDE_EMPTY + threadIdx.x * 8, WIDE_BLOCKS * WIDE_WARPS);
-		asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+		fence_barriers();
 	}
 	__syncthreads();
 	cluster_sync();

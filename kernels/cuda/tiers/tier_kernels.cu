@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(32) tier_kernel(const __grid_constant__ struct
 		return;
 	for (uint32_t i = 0; i < SLOTS; i++)
 		barrier_init(barriers + i * 8, 1);
-	asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+	fence_barriers();
 	for (uint32_t i = 0; i < n + DEPTH; i++) {
 		if (i < n) {
 			struct piece p = piece_of(t, blockIdx.x + i * gridDim.x, n_each);
