@@ -35,7 +35,8 @@ enum option_key {
 const struct args_option options_table[] = {
 	{NULL, 0, NULL, "What runs:"},
 	{"model", 'm', "DIR", "folder with config.json and model.safetensors (required)"},
-	{"name", OPT_NAME, "NAME", "the model's name at the daemon (default: the folder's)"},
+	{"name", OPT_NAME, "NAME",
+	 "the model's name at the daemon if layers are computed here (default: the folder's)"},
 	{"socket", 's', "PATH",
 	 "the daemon's socket (default: $COPPICE_SOCKET, else the system's)"},
 	{"layers", OPT_LAYERS, "WHO",
@@ -162,6 +163,13 @@ static int text(struct args *args, const char **ret)
 	return 0;
 }
 
+static int socket_path(struct args *args, struct options *o)
+{
+	if (!*args->value)
+		return args_fail(args, "--socket has no name behind it");
+	return text(args, &o->socket_path);
+}
+
 static int yes(bool *ret)
 {
 	*ret = true;
@@ -202,7 +210,7 @@ static int take_option(struct options *o, int key, struct args *args)
 	case OPT_NAME:
 		return text(args, &o->model_name);
 	case 's':
-		return text(args, &o->socket_path);
+		return socket_path(args, o);
 	case 'd':
 		return text(args, &o->document);
 	case OPT_REPORT:

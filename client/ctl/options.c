@@ -22,7 +22,7 @@ const struct args_option options_table[] = {
 	{"model", 'm', "NAME", "tree, evict: of this model alone"},
 	{"depth", 'd', "N", "tree: no more than N levels below a model's own line"},
 	{"interval", 'i', "TIME", "top: from one look to the next (default: 1s)"},
-	{"count", KEY_COUNT, "N", "top: end after N looks"},
+	{"count", KEY_COUNT, "N", "top: end after N looks, 1 or more (default: it goes on)"},
 	{"for", KEY_FOR, "TIME", "pin: how long it holds, as 90s, 10m, 2h or 1d"},
 	{"pages", 'n', "N", "evict: stop once N pages are free (default: all that can go)"},
 	{"pinned", KEY_PINNED, NULL, "evict: what pins keep too; they end, the oldest first"},
@@ -140,6 +140,15 @@ static int take_duration(struct args *args, uint64_t *ret_ns, uint64_t *ret_unit
 			 args->name, args->value);
 }
 
+/* To evict a model without a name would be to evict all. */
+static int take_name(struct args *args, const char **ret)
+{
+	if (!*args->value)
+		return args_fail(args, "--%s has no name behind it", args->name);
+	*ret = args->value;
+	return 0;
+}
+
 static int take_option(struct options *options, int key, struct args *args)
 {
 	for (size_t i = 0; i < N_SOME; i++)
@@ -147,14 +156,12 @@ static int take_option(struct options *options, int key, struct args *args)
 			options->given |= some[i].mask;
 	switch (key) {
 	case 's':
-		options->socket = args->value;
-		return 0;
+		return take_name(args, &options->socket);
 	case 'j':
 		options->json = true;
 		return 0;
 	case 'm':
-		options->model = args->value;
-		return 0;
+		return take_name(args, &options->model);
 	case KEY_PINNED:
 		options->pinned = true;
 		return 0;
@@ -170,7 +177,7 @@ static int take_option(struct options *options, int key, struct args *args)
 	case 'd':
 		return args_whole(args, 0, UINT32_MAX, &options->depth);
 	default:
-		return args_whole(args, 0, UINT64_MAX, &options->count);
+		return args_whole(args, 1, UINT64_MAX, &options->count);
 	}
 }
 

@@ -5,11 +5,13 @@
 
 #include "json.h"
 #include "listing.h"
+#include "table.h"
 #include "text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
+/* The model stands behind the cells, at its whole length: tree and evict take it so. */
 static const struct table_column columns[] = {
 	{.title = "pin"},
 	{.title = "node"},
@@ -21,10 +23,8 @@ static const struct table_column columns[] = {
 };
 #define N_COLUMNS (sizeof(columns) / sizeof(*columns))
 
-static int add_pin(struct table *table, const void *item)
+static int add_pin(struct table *table, const Coppice__Pin *pin)
 {
-	const Coppice__Pin *pin = item;
-
 	return table_add(table, (struct text[N_COLUMNS]){
 					text_number(pin->pin),
 					text_number(pin->node),
@@ -32,11 +32,34 @@ static int add_pin(struct table *table, const void *item)
 					text_count(pin->n_tokens),
 					text_bytes(pin->n_bytes),
 					text_duration(pin->left_ns),
-					text_name(pin->model),
 				});
 }
 
-static const struct listing_table as_table = {columns, N_COLUMNS, "no pins", add_pin};
+static void print_pins(const struct listing *pins, const struct table *table)
+{
+	char name[TEXT_QUOTED_BYTES];
+
+	table_print_titles(table);
+	putchar('\n');
+	for (size_t i = 0; i < pins->n; i++) {
+		table_print_row(table, i);
+		puts(text_quoted(name, sizeof(name), ((Coppice__Pin *)pins->items[i])->model));
+	}
+}
+
+static int print_table(struct ctl *ctl, const struct listing *pins)
+{
+	TABLE table = table_new(columns, N_COLUMNS);
+
+	for (size_t i = 0; i < pins->n; i++)
+		if (add_pin(&table, (const Coppice__Pin *)pins->items[i]) < 0)
+			return call_fail_memory(&ctl->call);
+	if (pins->n > 0)
+		print_pins(pins, &table);
+	else
+		puts("no pins");
+	return 0;
+}
 
 int pins_run(struct ctl *ctl)
 {
@@ -47,7 +70,7 @@ int pins_run(struct ctl *ctl)
 		return r;
 	if (ctl->options.json)
 		return listing_print_json(&ctl->call, &pins, "pins");
-	return listing_print_table(&ctl->call, &pins, &as_table);
+	return print_table(ctl, &pins);
 }
 
 int pins_pin(struct ctl *ctl)

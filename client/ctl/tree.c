@@ -19,6 +19,7 @@
 #include "tree_lines.h"
 #include "proto/arith.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +58,30 @@ static void drop_other_models(struct listing *nodes, const char *model)
 	nodes->n = n;
 }
 
+/* What has no nodes may be open all the same; else it is refused in evict's words. */
+static int check_open(struct ctl *ctl, const char *name)
+{
+	LISTING models = {0};
+	int r = listing_read(&ctl->call, "models", &models);
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < models.n; i++)
+		if (strcmp(((Coppice__Model *)models.items[i])->name, name) == 0)
+			return 0;
+	return call_fail(&ctl->call, -ENOENT, "model", "No model is called \"%s\".", name);
+}
+
+static int choose_model(struct ctl *ctl, struct listing *nodes)
+{
+	const char *name = ctl->options.model;
+
+	if (!name)
+		return 0;
+	drop_other_models(nodes, name);
+	return nodes->n > 0 ? 0 : check_open(ctl, name);
+}
+
 static int tree_read(struct ctl *ctl, struct tree *t)
 {
 	const struct options *o = &ctl->options;
@@ -64,10 +89,10 @@ static int tree_read(struct ctl *ctl, struct tree *t)
 		o->given & OPTIONS_DEPTH && o->depth < UINT32_MAX ? (uint32_t)o->depth : UINT32_MAX;
 	int r = listing_read(&ctl->call, "tree", &t->nodes);
 
+	if (r == 0)
+		r = choose_model(ctl, &t->nodes);
 	if (r < 0)
 		return r;
-	if (o->model)
-		drop_other_models(&t->nodes, o->model);
 	r = tree_lines_new((Coppice__TreeNode **)t->nodes.items, t->nodes.n, depth, &t->lines,
 			   &t->n_lines);
 	return r < 0 ? call_fail_memory(&ctl->call) : 0;

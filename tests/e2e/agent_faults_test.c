@@ -175,7 +175,7 @@ static void bad_arguments_end_with_2(void **state)
 		{"--prompt", "x", "--top-p", "2"},	{"--prompt", "x", "--chunk", "32769"},
 		{"--prompt", "x", "--n-seqs", "257"},	{"--prompt", "x", "--no-such-flag", "1"},
 		{"--prompt", "x", "--layers", "most"},	{"--prompt", "x", "more", "words"},
-		{"--tokens", "3", "--seed", "4"},
+		{"--tokens", "3", "--seed", "4"},	{"--prompt", "x", "--socket", ""},
 	};
 	static struct agent a;
 

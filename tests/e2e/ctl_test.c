@@ -107,9 +107,33 @@ static void test_tree_shows_the_model_asked_for(void **state)
 
 	RUN(*state, &a, "tree", "--model", "ctl");
 	assert_says(a.out, "In the b");
+}
+
+/* As evict says it. */
+static void test_tree_of_an_unknown_model_is_refused(void **state)
+{
+	struct ctl_answer a, evict;
+
 	RUN(*state, &a, "tree", "--model", "other");
+	RUN(*state, &evict, "evict", "--model", "other");
+	assert_int_equal(a.status, 1);
+	assert_string_equal(a.out, "");
+	assert_string_equal(a.err, "coppicectl: No model is called \"other\".\n");
+	assert_int_equal(evict.status, a.status);
+	assert_string_equal(evict.err, a.err);
+	assert_error(ASK(*state, 1, "tree", "--model", "other"), -ENOENT);
+}
+
+static void test_tree_of_a_model_without_nodes_is_empty(void **state)
+{
+	struct ctl_fixture *f = *state;
+	struct ctl_answer a;
+
+	ctl_fixture_close_seqs(f);
+	json_decref(ASK(f, 0, "evict"));
+	RUN(f, &a, "tree", "--model", "ctl");
 	assert_int_equal(a.status, 0);
-	assert_string_equal(a.out, "no nodes of a model \"other\"\n");
+	assert_string_equal(a.out, "no nodes of a model \"ctl\"\n");
 }
 
 /* Ids that are below 256 by chance: a few of them might be text, all of them are not. */
@@ -132,22 +156,30 @@ static void test_tree_prints_ids_that_are_no_text_as_numbers(void **state)
 		coppice_seq_close(seqs[i]);
 }
 
-static void test_tree_quotes_names(void **state)
+/* A sequence of one token of another model. */
+static struct coppice_seq *open_another(struct ctl_fixture *f, const char *name)
 {
-	struct ctl_fixture *f = *state;
-	struct coppice_model_info info = {.name = "m\", user root\\",
-					  .n_layers = 1,
+	struct coppice_model_info info = {.name = name,
+					  .n_layers = 2,
 					  .n_q_heads = 1,
 					  .n_kv_heads = 1,
 					  .head_dim = 64,
 					  .dtype = (enum coppice_dtype)element_dtype()};
 	struct coppice_match match;
 	struct coppice_seq *seq;
-	struct ctl_answer a;
 	uint32_t model, id = 1;
 
 	assert_int_equal(coppice_model_open(f->c, &info, &model), 0);
 	assert_int_equal(coppice_seq_open(f->lane, model, &id, 1, 0, &seq, &match), 0);
+	return seq;
+}
+
+static void test_tree_quotes_names(void **state)
+{
+	struct ctl_fixture *f = *state;
+	struct coppice_seq *seq = open_another(f, "m\", user root\\");
+	struct ctl_answer a;
+
 	RUN(f, &a, "tree");
 	assert_int_equal(a.status, 0);
 	assert_says(a.out, "model \"m\\\", user root\\\\\", user ");
@@ -353,6 +385,23 @@ static void test_pins_list_what_holds_and_how_long(void **state)
 	json_decref(object);
 }
 
+static void test_pins_name_models_as_tree_and_evict_take_them(void **state)
+{
+	static const char name[] = "a-model-whose-name-is-longer-than-a-cell-of-a-table-is";
+	struct ctl_fixture *f = *state;
+	struct coppice_seq *seq = open_another(f, name);
+	struct ctl_answer a;
+	uint64_t pin;
+
+	ctl_fixture_compute(f, seq, &(const uint32_t){1}, 1);
+	assert_int_equal(coppice_seq_pin(seq, UINT64_C(600000000000), &pin), 0);
+	RUN(f, &a, "pins");
+	assert_string_equal(strtok(strrchr(a.out, ' ') + 1, "\n"), name);
+	json_decref(ASK(f, 0, "tree", "--model", name));
+	json_decref(ASK(f, 0, "evict", "--model", name));
+	coppice_seq_close(seq);
+}
+
 static void test_evict_ends_pins_where_that_is_asked_for(void **state)
 {
 	struct ctl_fixture *f = *state;
@@ -516,6 +565,8 @@ int main(void)
 		WITH_DAEMON(test_tree_is_drawn),
 		WITH_DAEMON(test_tree_goes_as_deep_as_asked),
 		WITH_DAEMON(test_tree_shows_the_model_asked_for),
+		WITH_DAEMON(test_tree_of_an_unknown_model_is_refused),
+		WITH_DAEMON(test_tree_of_a_model_without_nodes_is_empty),
 		WITH_DAEMON(test_tree_prints_ids_that_are_no_text_as_numbers),
 		WITH_DAEMON(test_tree_quotes_names),
 		WITH_DAEMON(test_tree_json_links_children_to_parents),
@@ -530,6 +581,7 @@ int main(void)
 		WITH_DAEMON(test_models_say_how_they_are_split),
 		WITH_DAEMON(test_pin_keeps_a_path_from_eviction),
 		WITH_DAEMON(test_pins_list_what_holds_and_how_long),
+		WITH_DAEMON(test_pins_name_models_as_tree_and_evict_take_them),
 		WITH_DAEMON(test_evict_ends_pins_where_that_is_asked_for),
 		WITH_DAEMON(test_evict_stops_at_the_pages_asked_for),
 		WITH_DAEMON(test_evict_leaves_what_is_used),

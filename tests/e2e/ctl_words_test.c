@@ -57,6 +57,9 @@ static void test_bad_command_lines_end_with_2(void **state)
 		{"evict", "--pages", "-1"},
 		{"drain", "--model", "m"},
 		{"top", "--count", "many"},
+		{"top", "--count", "0"},
+		{"status", "--socket="},
+		{"evict", "--model="},
 	};
 	struct ctl_fixture nowhere = {.socket = "/tmp/no-such-folder/sock"};
 	struct ctl_answer a;
@@ -92,6 +95,13 @@ static void test_what_was_meant_is_asked(void **state)
 	assert_complains(LINE("top", "--so=x"), "--so is no option: did you mean --socket?\n");
 	assert_complains(LINE("top", "--cuont", "1"), "did you mean --count?\n");
 	assert_complains(LINE("pin", "1", "--for"), "--for lacks its TIME\n");
+}
+
+static void test_what_has_no_name_is_said(void **state)
+{
+	(void)state;
+	assert_complains(LINE("status", "--socket="), "--socket has no name behind it\n");
+	assert_complains(LINE("evict", "--model", ""), "--model has no name behind it\n");
 }
 
 static void test_help_is_in_the_order_it_is_read(void **state)
@@ -158,6 +168,7 @@ int main(void)
 		cmocka_unit_test(test_no_socket_is_said),
 		cmocka_unit_test(test_bad_command_lines_end_with_2),
 		cmocka_unit_test(test_what_was_meant_is_asked),
+		cmocka_unit_test(test_what_has_no_name_is_said),
 		cmocka_unit_test(test_help_is_in_the_order_it_is_read),
 		cmocka_unit_test_setup_teardown(test_what_cannot_be_written_is_a_failure,
 						ctl_fixture_new_empty, ctl_fixture_free),
