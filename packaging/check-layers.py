@@ -330,7 +330,8 @@ def print_matrix(calls):
 
 def main():
 	args = argparse.ArgumentParser(
-		description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+		description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+		allow_abbrev=False)
 	args.add_argument("--calls", metavar="BUILD")
 	args.add_argument("--matrix", action="store_true")
 	options = args.parse_args()

@@ -16,8 +16,10 @@
 #include "explain.h"
 #include "cases.h"
 #include "costs_file.h"
+#include "json_file.h"
 #include "kernels/plan/plan.h"
 #include "machine.h"
+#include "words.h"
 #include "workload.h"
 #include "proto/arith.h"
 
@@ -31,6 +33,7 @@
 
 #define EXTENT_BYTES (UINT64_C(32) << 20)
 #define REPS_MAX 1000u
+#define POLICIES_BYTES 256u
 
 struct options {
 	const char *policy;
@@ -88,17 +91,22 @@ static const struct args_option options[] = {
 	{0},
 };
 
-static int parse_dtype(const char *arg, struct options *o)
+static int parse_dtype(struct args *args, struct options *o)
 {
-	static const char *const names[] = {"fp32", "fp16", "bf16"};
+	uint32_t place = 0;
+	int r = words_take_place(args, "fp32 fp16 bf16", &place);
 
-	for (int i = 0; i < 3; i++) {
-		if (strcmp(arg, names[i]) == 0) {
-			o->cases.dtype = (enum work_dtype)i;
-			return 0;
-		}
-	}
-	return EINVAL;
+	o->cases.dtype = (enum work_dtype)place;
+	return r;
+}
+
+static int parse_page(struct args *args, struct options *o)
+{
+	uint32_t place = 0;
+	int r = words_take_place(args, "16 32 64", &place);
+
+	o->cases.page_tokens = 16u << place;
+	return r;
 }
 
 static bool parse_heads(const char *arg, struct case_options *cases)
@@ -119,8 +127,7 @@ static int parse(struct args *args, int key, void *to)
 		o->policy = arg;
 		return 0;
 	case 'b':
-		o->backend = arg;
-		return 0;
+		return words_take(args, "cpu cuda", &o->backend);
 	case 'w':
 		o->workload = arg;
 		return 0;
@@ -134,8 +141,7 @@ static int parse(struct args *args, int key, void *to)
 		o->n_threads = (uint32_t)strtoul(arg, NULL, 10);
 		return 0;
 	case 'P':
-		o->cases.page_tokens = (uint32_t)strtoul(arg, NULL, 10);
-		return 0;
+		return parse_page(args, o);
 	case KEY_RANDOM:
 		o->n_random = (uint32_t)strtoul(arg, NULL, 10);
 		if (o->n_random == 0)
@@ -168,11 +174,36 @@ static int parse(struct args *args, int key, void *to)
 		o->brief = true;
 		return 0;
 	case 'd':
-		if (parse_dtype(arg, o) != 0)
-			return args_fail(args, "--dtype: no type \"%s\"", arg);
-		return 0;
+		return parse_dtype(args, o);
 	}
 	return 0;
+}
+
+/* Several between commas, or all, where the GPU runs them. */
+static int check_policies(struct args *args, const char *policies)
+{
+	char copy[POLICIES_BYTES], *rest = copy;
+	int r = 0;
+
+	if (strcmp(policies, "all") == 0)
+		return 0;
+	if (strlen(policies) >= sizeof(copy))
+		return args_fail(args, "--policy takes %u letters at most", POLICIES_BYTES - 1);
+	strcpy(copy, policies);
+	while (r == 0 && (args->value = strsep(&rest, ",")) != NULL)
+		r = words_take(args, plan_policy_words, &args->value);
+	return r;
+}
+
+static int check(struct args *args, void *to)
+{
+	const struct options *o = to;
+
+	args->name = "policy";
+	args->value = o->policy;
+	if (!o->explain && strcmp(o->backend, "cuda") == 0)
+		return check_policies(args, o->policy);
+	return words_take(args, plan_policy_words, &args->value);
 }
 
 /* A workload in a backend. */
@@ -185,11 +216,6 @@ struct run {
 	struct work_list list; /* owned */
 };
 
-static const struct backend_ops *backend_find(const char *name)
-{
-	return strcmp(name, "cpu") == 0 ? &backend_cpu : NULL;
-}
-
 static int run_plan(struct run *r, const char *policy)
 {
 	struct plan_config config;
@@ -197,10 +223,8 @@ static int run_plan(struct run *r, const char *policy)
 	enum plan_policy parsed;
 
 	plan_config_init(&config, PLAN_AUTO, &r->spec->shape, 1);
-	if (plan_policy_parse(policy, &config) != 0) {
-		fprintf(stderr, "coppice-bench: no policy \"%s\"\n", policy);
+	if (plan_policy_parse(policy, &config) != 0)
 		return -EINVAL;
-	}
 	parsed = config.policy;
 	plan_config_init(&config, parsed, &r->spec->shape, ceil_div(r->options->n_threads, heads));
 	if (plan_policy_parse(policy, &config) != 0)
@@ -242,7 +266,7 @@ static int run_init(struct run *r, const struct options *o, const struct workloa
 	char error[256] = "";
 	int ret;
 
-	*r = (struct run){.options = o, .spec = spec, .ops = backend_find(o->backend)};
+	*r = (struct run){.options = o, .spec = spec, .ops = &backend_cpu};
 	ret = run_open(r, error, sizeof(error));
 	if (ret == 0)
 		ret = workload_init(&r->workload, spec, r->ops, r->backend);
@@ -422,16 +446,9 @@ static int bench_entry(const json_t *entry, struct options *o)
 
 static int whole_file(struct options *o)
 {
-	json_error_t error;
-	json_t *root = json_load_file(o->workload, 0, &error);
-	int status = 0;
+	json_t *root = json_file_read_array(o->workload, "workloads");
+	int status = root ? 0 : 1;
 
-	if (!json_is_array(root)) {
-		fprintf(stderr, "coppice-bench: %s: line %d: %s\n", o->workload, error.line,
-			root ? "no array of workloads" : error.text);
-		json_decref(root);
-		return 1;
-	}
 	for (size_t i = 0; i < json_array_size(root); i++)
 		status |= bench_entry(json_array_get(root, i), o);
 	json_decref(root);
@@ -482,10 +499,6 @@ static int attend(struct options *o)
 		return explained(o);
 	if (strcmp(o->backend, "cuda") == 0)
 		return on_cuda(o);
-	if (!backend_find(o->backend)) {
-		fprintf(stderr, "coppice-bench: no backend \"%s\"\n", o->backend);
-		return CLI_USAGE;
-	}
 	o->n_threads = o->n_threads ? o->n_threads : n_cores();
 	return o->workload ? whole_file(o) : all_built_in(o);
 }
@@ -499,6 +512,7 @@ int attention_main(int argc, char **argv)
 	const struct bench_options how = {
 		.table = options,
 		.take = parse,
+		.check = check,
 		.to = &o,
 		.doc = "Times attention over trees of KV and checks a sample of rows against "
 		       "float64.",

@@ -10,6 +10,7 @@
 #include "cases.h"
 #include "clocks.h"
 #include "costs_file.h"
+#include "json_file.h"
 #include "kernels/cuda/schedule/schedule.h"
 #include "limits.h"
 #include "results.h"
@@ -229,10 +230,8 @@ static bool run_policy(struct run *r, const char *policy)
 
 	plan_config_init(&config, PLAN_AUTO, &r->spec.shape,
 			 r->bench->known.n_blocks / r->spec.shape.n_kv_heads + 1);
-	if (plan_policy_parse(policy, &config) != 0) {
-		fprintf(stderr, "coppice-bench: no policy \"%s\"\n", policy);
+	if (plan_policy_parse(policy, &config) != 0)
 		return false;
-	}
 	config.tile_rows = r->on.card->ops->tile_rows(r->on.backend, &r->spec.shape);
 	name_result(r, policy, &x);
 	if (run_whole(r, &config, &x) != 0) {
@@ -300,13 +299,9 @@ static bool bench_spec(struct run *r)
 
 static bool bench_file(struct bench *b, const struct case_options *cases)
 {
-	json_error_t error;
-	json_t *root = json_load_file(b->o->workload, 0, &error);
-	bool right = json_is_array(root);
+	json_t *root = json_file_read_array(b->o->workload, "workloads");
+	bool right = root != NULL;
 
-	if (!right)
-		fprintf(stderr, "coppice-bench: %s: line %d: %s\n", b->o->workload, error.line,
-			root ? "no array of workloads" : error.text);
 	for (size_t i = 0; i < json_array_size(root); i++) {
 		struct run r = {.bench = b, .entry = json_array_get(root, i)};
 

@@ -165,10 +165,18 @@ class Comparison:
             load.busy = False
 
 
+def folder(path):
+    if not os.path.isdir(path):
+        raise argparse.ArgumentTypeError(f"there is no build folder {path}")
+    return os.path.abspath(path)
+
+
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("before", type=os.path.abspath)
-    parser.add_argument("now", type=os.path.abspath)
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n", maxsplit=1)[0], allow_abbrev=False
+    )
+    parser.add_argument("before", type=folder)
+    parser.add_argument("now", type=folder)
     parser.add_argument("--seconds", type=float, default=600, help="of all loads together")
     parser.add_argument("--within", type=float, default=0.2, help="percent, either way")
     parser.add_argument("--only", default="", help="loads whose names match")

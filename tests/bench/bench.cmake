@@ -25,6 +25,12 @@ if(TARGET coppice AND TARGET coppice_agent)
 	target_link_libraries(coppice-bench PRIVATE coppice_agent)
 	target_compile_definitions(coppice-bench PRIVATE BENCH_HAVE_AGENT)
 endif()
+if(NOT COPPICE_CARRIED)
+	add_test(NAME bench_words_test
+		COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/../packaging/bench_words_test.py
+			$<TARGET_FILE:coppice-bench>)
+	set_tests_properties(bench_words_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
+endif()
 # Whole tokens of a tiny model, both ways: that it runs and what it tells, not how fast.
 find_program(AWK NAMES mawk gawk awk REQUIRED)
 if(TARGET coppice AND TARGET coppice_agent AND TARGET coppiced AND TARGET coppicectl

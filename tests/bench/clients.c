@@ -16,6 +16,7 @@
 #include "daemon.h"
 #include "mps.h"
 #include "step_kernels.h"
+#include "words.h"
 
 #include <err.h>
 #include <jansson.h>
@@ -82,6 +83,15 @@ static int check_options(struct args *args, void *to)
 	return 0;
 }
 
+static int take_memory(struct args *args)
+{
+	uint32_t place = 0;
+	int r = words_take_place(args, "host device", &place);
+
+	options.each.memory = place ? COPPICE_DEVICE : COPPICE_HOST;
+	return r;
+}
+
 static int parse_option(struct args *args, int key, void *to)
 {
 	const char *arg = args->value;
@@ -114,13 +124,9 @@ static int parse_option(struct args *args, int key, void *to)
 		options.each.dim = n;
 		break;
 	case 'b':
-		options.backend = arg;
-		break;
+		return words_take(args, WORDS_BACKENDS, &options.backend);
 	case 'm':
-		if (strcmp(arg, "host") && strcmp(arg, "device"))
-			return args_fail(args, "--memory: host or device, not \"%s\"", arg);
-		options.each.memory = strcmp(arg, "host") ? COPPICE_DEVICE : COPPICE_HOST;
-		break;
+		return take_memory(args);
 	case KEY_MPS:
 		options.mps = true;
 		break;
@@ -128,8 +134,7 @@ static int parse_option(struct args *args, int key, void *to)
 		options.each.stagger_ms = n;
 		break;
 	case KEY_WINDOW:
-		options.hold = arg;
-		break;
+		return words_take(args, "cost always never", &options.hold);
 	case KEY_POOL:
 		options.pool = arg;
 		break;

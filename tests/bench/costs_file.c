@@ -4,6 +4,7 @@
 
 #ifdef BENCH_HAVE_KERNELS
 #include "fit_model.h"
+#include "json_file.h"
 
 #include <stdio.h>
 
@@ -11,8 +12,7 @@
 
 bool costs_file_read(const char *file, struct costs *inout)
 {
-	json_error_t error;
-	json_t *root = json_load_file(file, 0, &error);
+	json_t *root = json_file_read(file);
 	json_t *costs = json_object_get(root, COSTS);
 	bool right = json_is_object(costs);
 
@@ -23,9 +23,8 @@ bool costs_file_read(const char *file, struct costs *inout)
 			*fit_constant(inout, i) = value;
 	}
 	inout->fitted = file;
-	if (!right)
-		fprintf(stderr, "coppice-bench: %s: %s\n", file,
-			root ? "no constants; fit --save writes them" : error.text);
+	if (root && !right)
+		fprintf(stderr, "coppice-bench: %s: no constants; fit --save writes them\n", file);
 	json_decref(root);
 	return right;
 }

@@ -21,6 +21,7 @@
 #include "decode_layers.h"
 #include "decode_report.h"
 #include "machine.h"
+#include "words.h"
 
 #include <err.h>
 #include <signal.h>
@@ -144,6 +145,15 @@ static int take_clients(struct args *args)
 			 ROUNDS, DECODE_CLIENTS);
 }
 
+/* A name that has no file is one of a shape. */
+static int take_model(struct args *args)
+{
+	if (access(args->value, F_OK) != 0)
+		return words_take(args, DECODE_MODEL_NAMES ", config.json", &options.shape);
+	options.shape = args->value;
+	return 0;
+}
+
 static int take_number(struct args *args, int key)
 {
 	uint32_t *const to = key == 's'		  ? &options.each.n_seqs
@@ -170,14 +180,12 @@ static int parse_option(struct args *args, int key, void *to)
 	case 'c':
 		return take_clients(args);
 	case 'm':
-		options.shape = args->value;
-		return 0;
+		return take_model(args);
 	case KEY_CACHE:
 		options.cache = args->value;
 		return 0;
 	case 'b':
-		options.backend = args->value;
-		return 0;
+		return words_take(args, WORDS_BACKENDS, &options.backend);
 	case KEY_POOL:
 		options.pool = args->value;
 		return 0;

@@ -6,6 +6,7 @@
 
 #ifdef BENCH_HAVE_KERNELS
 #include "bench.h"
+#include "json_file.h"
 #include "kernels/cuda/schedule/schedule.h"
 #include "kernels/plan/plan.h"
 
@@ -130,7 +131,7 @@ static int explain_spec(const struct explain *e, const struct workload_spec *spe
 
 static int explain_file(const struct explain *e, const json_t *root)
 {
-	int r = json_is_array(root) ? 0 : -EINVAL;
+	int r = 0;
 
 	for (size_t i = 0; i < json_array_size(root) && !r; i++) {
 		struct workload_spec spec;
@@ -176,17 +177,18 @@ static int explain_random(const struct explain *e)
 
 int explain_main(const struct explain *e)
 {
-	json_error_t error = {.text = ""};
-	json_t *root = e->workload ? json_load_file(e->workload, 0, &error) : NULL;
+	json_t *root = e->workload ? json_file_read_array(e->workload, "workloads") : NULL;
 	int r;
 
+	if (e->workload && !root)
+		return 1;
 	print_head(e->costs);
 	r = e->workload	  ? explain_file(e, root)
 	    : e->n_random ? explain_random(e)
 			  : explain_built_in(e);
 	if (r)
-		fprintf(stderr, "coppice-bench: %s: %s %s\n", e->workload ? e->workload : "explain",
-			strerror(-r), error.text);
+		fprintf(stderr, "coppice-bench: %s: %s\n", e->workload ? e->workload : "explain",
+			strerror(-r));
 	json_decref(root);
 	return r ? 1 : 0;
 }

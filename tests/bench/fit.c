@@ -11,6 +11,7 @@
 #include "cases.h"
 #include "costs_file.h"
 #include "fit_model.h"
+#include "json_file.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -490,30 +491,20 @@ static int open_card(struct fit *f)
 
 static int open_times(struct fit *f)
 {
-	json_error_t error;
-
-	f->times = json_load_file(f->o->times, 0, &error);
+	f->times = json_file_read(f->o->times);
 	f->model = (struct fit_card){f->o->n_blocks, CODE_WGMMA};
 	f->costs = *costs_find(CODE_WGMMA);
-	if (json_is_object(f->times))
-		return 0;
-	fprintf(stderr, "coppice-bench: %s: line %d: %s\n", f->o->times, error.line,
-		f->times ? "no object of times" : error.text);
-	return -EINVAL;
+	if (f->times && !json_is_object(f->times))
+		fprintf(stderr, "coppice-bench: %s: no object of times\n", f->o->times);
+	return json_is_object(f->times) ? 0 : -EINVAL;
 }
 
 static int open_workloads(struct fit *f)
 {
-	json_error_t error = {.text = ""};
-
 	if (!f->o->workload)
 		return 0;
-	f->workloads = json_load_file(f->o->workload, 0, &error);
-	if (json_is_array(f->workloads))
-		return 0;
-	fprintf(stderr, "coppice-bench: %s: line %d: %s\n", f->o->workload, error.line,
-		f->workloads ? "no array of workloads" : error.text);
-	return -EINVAL;
+	f->workloads = json_file_read_array(f->o->workload, "workloads");
+	return f->workloads ? 0 : -EINVAL;
 }
 
 static int fit(struct fit *f)

@@ -312,7 +312,9 @@ def run(args):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--daemon", default="build/check/daemon/coppiced")
     parser.add_argument("--backend", default="cuda")

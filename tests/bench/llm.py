@@ -122,7 +122,9 @@ def tell(timings, told):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--checkpoint", required=True, help="a folder")
     parser.add_argument("--document", type=int, default=32768, help="tokens")

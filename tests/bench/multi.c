@@ -12,11 +12,13 @@
 #include "bench.h"
 
 #ifdef BENCH_HAVE_KERNELS
+#include "json_file.h"
 #include "kernels/group/exchange.h"
 #include "kernels/group/group.h"
 #include "kernels/plan/plan.h"
 #include "machine.h"
 #include "multi_gpus.h"
+#include "words.h"
 #include "workload.h"
 
 #include <errno.h>
@@ -114,8 +116,7 @@ static int parse(struct args *args, int key, void *to)
 		o->module = arg;
 		return 0;
 	case 's':
-		o->split = arg;
-		return 0;
+		return words_take(args, "tokens heads", &o->split);
 	case 'a':
 		o->agents = true;
 		return 0;
@@ -441,13 +442,9 @@ static bool bench_entry(struct options *o, const json_t *entry)
 
 static bool bench_file(struct options *o)
 {
-	json_error_t error;
-	json_t *root = json_load_file(o->workload, 0, &error);
-	bool right = json_is_array(root);
+	json_t *root = json_file_read_array(o->workload, "cases");
+	bool right = root != NULL;
 
-	if (!right)
-		fprintf(stderr, "coppice-bench: %s: line %d: %s\n", o->workload, error.line,
-			root ? "no array of cases" : error.text);
 	for (size_t i = 0; i < json_array_size(root); i++)
 		right &= bench_entry(o, json_array_get(root, i));
 	json_decref(root);

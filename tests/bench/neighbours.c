@@ -11,6 +11,7 @@
 #include "bench.h"
 #include "busy.h"
 #include "daemon.h"
+#include "words.h"
 
 #include "client/coppice.h"
 
@@ -83,8 +84,7 @@ static int parse_option(struct args *args, int key, void *to)
 		options.seconds = n;
 		break;
 	case 'b':
-		options.backend = arg;
-		break;
+		return words_take(args, WORDS_BACKENDS, &options.backend);
 	case KEY_BUDGET:
 		options.budget_ms = arg;
 		break;

@@ -8,6 +8,7 @@
  */
 #include "bench.h"
 #include "daemon.h"
+#include "words.h"
 
 #include "client/coppice.h"
 
@@ -186,8 +187,7 @@ static const struct args_option option_table[] = {
 static int take_only(struct args *args, int key, void *to)
 {
 	(void)key;
-	*(const char **)to = args->value;
-	return 0;
+	return words_take(args, "spinning asleep asleep_unpinned", to);
 }
 
 int ring_main(int argc, char **argv)

@@ -8,6 +8,7 @@
 
 #if defined(BENCH_HAVE_KERNELS) && defined(BENCH_HAVE_AGENT)
 #include "bench.h"
+#include "words.h"
 
 #include "kernels/backend.h"
 #include "proto/arith.h"
@@ -40,9 +41,7 @@ static const struct args_option options[] = {
 
 static void parse_heads(int key, const char *arg, struct sparse_options *o)
 {
-	if (key == 'B')
-		o->backend = arg;
-	else if (key == 'm')
+	if (key == 'm')
 		o->module = arg;
 	else if (key == 'H')
 		o->n_q_heads = (uint32_t)strtoul(arg, NULL, 10);
@@ -55,6 +54,8 @@ static int parse(struct args *args, int key, void *to)
 	struct sparse_options *o = to;
 	const char *arg = args->value;
 
+	if (key == 'B')
+		return words_take(args, "cpu cuda", &o->backend);
 	if (key == 't')
 		o->n_tokens = (uint32_t)strtoul(arg, NULL, 10);
 	else if (key == 'q')
@@ -409,10 +410,9 @@ static void defaults(struct sparse_options *o)
 		o->n_windows = gpu ? 0 : 4;
 	o->n_tokens -= o->n_tokens % 512;
 	o->n_queries -= o->n_queries % 16;
-	if (!gpu && strcmp(o->backend, "cpu") != 0)
-		errx(64, "no backend \"%s\"", o->backend);
 	if (o->n_queries == 0 || o->n_queries > o->n_tokens / 4)
-		errx(64, "a chunk has 16 queries at least, and a quarter of the path at most");
+		errx(CLI_USAGE,
+		     "a chunk has 16 queries at least, and a quarter of the path at most");
 }
 
 int sparse_main(int argc, char **argv)

@@ -4,6 +4,7 @@
 #if defined(BENCH_HAVE_KERNELS) && defined(BENCH_HAVE_KVSTORE)
 #include "bench.h"
 #include "card.h"
+#include "words.h"
 #include "proto/arith.h"
 
 #include <errno.h>
@@ -37,8 +38,10 @@ static int parse(struct args *args, int key, void *to)
 	const char *arg = args->value;
 
 	if (key == 'b')
-		o->backend = arg;
-	else if (key == 'm')
+		return words_take(args, "cpu cuda", &o->backend);
+	if (key == 'o')
+		return words_take(args, "copies file document long recall", &o->only);
+	if (key == 'm')
 		o->module = arg;
 	else if (key == 'f')
 		o->file = arg;
@@ -52,8 +55,6 @@ static int parse(struct args *args, int key, void *to)
 		o->stage_bytes = strtoull(arg, NULL, 10) << 20;
 	else if (key == 'B')
 		o->copy_bytes = strtoull(arg, NULL, 10) << 20;
-	else if (key == 'o')
-		o->only = arg;
 	else
 		o->tau = strtod(arg, NULL);
 	return 0;
@@ -391,9 +392,6 @@ int tiers_main(int argc, char **argv)
 			return 1;
 		ops = card.ops;
 		o.arena_copy = card.arena_copy;
-	} else if (strcmp(o.backend, "cpu") != 0) {
-		fprintf(stderr, "coppice-bench: no backend \"%s\"\n", o.backend);
-		return CLI_USAGE;
 	}
 	defaults(&o, ops != &backend_cpu);
 	r = is_asked(&o, "copies") ? tiers_copies(&o, ops) : 0;

@@ -112,7 +112,7 @@ def samples(model, held_out, device):
 
 
 def main():
-	arg = argparse.ArgumentParser()
+	arg = argparse.ArgumentParser(allow_abbrev=False)
 	arg.add_argument("--out", type=Path, required=True)
 	arg.add_argument("--minutes", type=float, default=6.3)
 	arg.add_argument("--dropout", type=float, default=0.3)

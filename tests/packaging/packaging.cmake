@@ -17,6 +17,8 @@ add_test(NAME man_counters_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/man_co
 set_tests_properties(man_counters_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
 add_test(NAME demo_table_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/demo_table_test.py)
 set_tests_properties(demo_table_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
+add_test(NAME arguments_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/arguments_test.py)
+set_tests_properties(arguments_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
 add_test(NAME draw_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/draw_test.py)
 set_tests_properties(draw_test PROPERTIES TIMEOUT 60 LABELS "unit;script")
 add_test(NAME threads_test COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/threads_test.py)

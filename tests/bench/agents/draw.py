@@ -70,7 +70,7 @@ def draw(found, title, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("files", nargs="+", help="what coppice-bench decode --json has printed")
     parser.add_argument("--out", required=True, help="the picture, .svg")
     parser.add_argument("--title", required=True)
