@@ -409,7 +409,7 @@ static void test_a_work_tile_without_kv_is_passed(void **state)
 
 	(void)state;
 	alarm(SECONDS_MOST);
-	for (uint32_t i = 0; i < 2 * N_TREES; i++) {
+	for (uint32_t i = 0; i < 4 * N_TREES; i++) {
 		struct played *p = played_new(draw_shape(&random));
 
 		p->lacks = true;

@@ -339,14 +339,6 @@ static void the_largest_budget_cuts_nothing(void **state)
 #define N_OF(array) (sizeof(array) / sizeof(*(array)))
 #define ROWS 48u
 #define SOME_FORKS 8u
-/* A sanitizer sees a fourth of the path: reading it, and a row of it with the fewest heads and with
- * the most, lie between the same budgets. */
-#ifdef __SANITIZE_ADDRESS__
-#define LIMIT_TOKENS (LONG_TOKENS / 4)
-#else
-#define LIMIT_TOKENS LONG_TOKENS
-#endif
-
 struct limits {
 	enum plan_policy policy;
 	uint32_t budget_ms, prefill_rows, n_tokens, n_q_heads;
@@ -491,7 +483,7 @@ static void what_choosing_blocks_takes_is_learned(void **state)
 static void no_batch_is_longer_at_the_limits_of_the_keys(void **state)
 {
 	static const uint32_t budgets[] = {1, 30, 60000}, rows[] = {1, 65536}, heads[] = {1, 128};
-	static const uint32_t tokens[] = {1, LIMIT_TOKENS};
+	static const uint32_t tokens[] = {1, LONG_TOKENS};
 
 	(void)state;
 	for (uint32_t i = 0; i < N_OF(budgets) * N_OF(rows) * N_OF(heads) * N_OF(tokens); i++) {
@@ -520,7 +512,7 @@ static void no_batch_is_longer_on_any_backend(void **state)
 		const struct limits l = {.policy = PLAN_AUTO,
 					 .budget_ms = 1,
 					 .prefill_rows = 65536,
-					 .n_tokens = LIMIT_TOKENS,
+					 .n_tokens = LONG_TOKENS,
 					 .n_q_heads = 128,
 					 .backend = i};
 

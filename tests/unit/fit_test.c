@@ -102,10 +102,6 @@ static void test_noise_of_one_in_a_thousand_moves_none_by_a_third(void **state)
 
 #define EVERY 4u
 
-/* An estimate takes as long as a card has multiprocessors; workloads are as many a multiprocessor
- * on each, and so are the choices. */
-static const struct fit_card small_card = {24, CODE_WGMMA};
-
 /* Every fourth designed workload under all cuts, one after the other; times are the first
  * constants'. */
 static struct fit_experiment *make_choices(uint32_t *ret_n)
@@ -118,10 +114,9 @@ static struct fit_experiment *make_choices(uint32_t *ret_n)
 	for (uint32_t i = 0; i < *ret_n; i++) {
 		struct fit_experiment *e = &choices[i];
 
-		assert_int_equal(fit_experiment_init(e, i / SCHEDULE_N_SHARES * EVERY, &small_card),
-				 0);
+		assert_int_equal(fit_experiment_init(e, i / SCHEDULE_N_SHARES * EVERY, &card), 0);
 		e->choice.share = schedule_shares[i % SCHEDULE_N_SHARES];
-		assert_int_equal(fit_expect(e, &small_card, &first, &e->us), 0);
+		assert_int_equal(fit_expect(e, &card, &first, &e->us), 0);
 	}
 	return choices;
 }
@@ -137,7 +132,7 @@ static double lost(const struct fit_experiment *choices, uint32_t n, const struc
 		for (uint32_t k = i; k < i + SCHEDULE_N_SHARES; k++) {
 			double us;
 
-			assert_int_equal(fit_expect(&choices[k], &small_card, costs, &us), 0);
+			assert_int_equal(fit_expect(&choices[k], &card, costs, &us), 0);
 			chosen = us < least ? choices[k].us : chosen;
 			least = fmin(least, us);
 			best = fmin(best, choices[k].us);
@@ -159,7 +154,7 @@ static void test_constants_that_choose_badly_are_moved_until_they_do_not(void **
 	costs.merge_ns *= 8;
 	before = lost(choices, n, &costs);
 	assert_true(before > 0.1);
-	assert_int_equal(fit_choose(choices, n, &small_card, &costs), 0);
+	assert_int_equal(fit_choose(choices, n, &card, &costs), 0);
 	assert_true(lost(choices, n, &costs) < before / 20);
 	for (uint32_t i = 0; i < n; i++)
 		fit_experiment_done(&choices[i]);
