@@ -46,7 +46,8 @@ static int time_tokens(const struct schedule *schedule, struct work_list *list, 
 
 	for (uint32_t t = 0; t < NEXT_TOKENS && !r; t++) {
 		for (uint32_t i = 0; i < list->n_rows && !r; i++)
-			r = schedule_advance(&schedule->tails[i], ++list->rows[i].pos, 0, &growth);
+			r = schedule_advance(&schedule->tails[i], ++list->rows[i].pos,
+					     schedule->tails[i].source, &growth);
 		schedule_growth_written(&growth);
 	}
 	*ret_us = (double)(clock_now_ns() - start_ns) / 1e3 / NEXT_TOKENS;

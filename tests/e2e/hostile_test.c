@@ -197,6 +197,26 @@ static void a_stopped_client_is_not_waited_for(void **state)
 	scene_end(&s);
 }
 
+#define N_TOKENS 40
+
+/* Both have gone the same way, and the other's next token took the place behind it first. */
+static void a_token_that_is_only_begun_is_in_nobodys_way(void **state)
+{
+	struct scene s = scene_begin(state);
+	struct honest other;
+
+	honest_start(&other, s.h->socket, s.honest.family);
+	honest_step(&other);
+	for (int i = 0; i < N_TOKENS; i++) {
+		assert_int_equal(other.n, s.honest.n);
+		honest_extend(&other);
+		honest_step(&s.honest);
+		honest_compute(&other);
+	}
+	honest_end(&other);
+	scene_end(&s);
+}
+
 /* ---- crowds --------------------------------------------------------------------------------- */
 
 static void sessions_up_to_the_limit_are_refused_in_a_sentence(void **state)
@@ -353,6 +373,7 @@ static void other_versions_of_the_abi_are_turned_away(void **state)
 		HARNESS_CASE(loop, a_full_completion_socket_blocks_nobody), \
 		HARNESS_CASE(loop, a_client_killed_in_a_step_is_not_waited_for), \
 		HARNESS_CASE(loop, a_stopped_client_is_not_waited_for), \
+		HARNESS_CASE(loop, a_token_that_is_only_begun_is_in_nobodys_way), \
 		HARNESS_CASE(loop, sessions_up_to_the_limit_are_refused_in_a_sentence), \
 		HARNESS_CASE(loop, silent_connections_keep_nobody_out_who_is_in), \
 		HARNESS_CASE(loop, a_killed_follower_leaves_the_claim_where_it_is), \

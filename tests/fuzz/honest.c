@@ -64,20 +64,25 @@ static void compute_layer(struct honest *h, uint32_t layer)
 		assert_true(fabs(element_get(o, (size_t)d) - h->sum[layer][d] / h->n) < tolerance);
 }
 
-static void compute_token(struct honest *h, uint32_t id)
+static uint32_t id_at(const struct honest *h, uint32_t i)
 {
+	return h->family * 1000 + i;
+}
+
+void honest_extend(struct honest *h)
+{
+	uint32_t id = id_at(h, h->n);
 	uint64_t ticket = 0;
 
 	h->hash = mix(h->hash, id);
 	h->n++;
 	done(h, coppice_seq_extend(h->seq, &id, 1, &ticket), &ticket);
-	for (uint32_t layer = 0; layer < HONEST_LAYERS; layer++)
-		compute_layer(h, layer);
 }
 
-static uint32_t id_at(const struct honest *h, uint32_t i)
+void honest_compute(struct honest *h)
 {
-	return h->family * 1000 + i;
+	for (uint32_t layer = 0; layer < HONEST_LAYERS; layer++)
+		compute_layer(h, layer);
 }
 
 /* A prompt of one token is never cached: who asks computes it. */
@@ -93,7 +98,8 @@ static void begin(struct honest *h)
 	h->n = 0;
 	h->hash = 1;
 	memset(h->sum, 0, sizeof(h->sum));
-	compute_token(h, first);
+	honest_extend(h);
+	honest_compute(h);
 }
 
 void honest_start(struct honest *h, const char *socket, uint32_t family)
@@ -122,7 +128,8 @@ void honest_step(struct honest *h)
 		h->seq = NULL;
 		begin(h);
 	} else {
-		compute_token(h, id_at(h, h->n));
+		honest_extend(h);
+		honest_compute(h);
 	}
 	took = clock_now_ns() - start;
 	h->longest_ns = took > h->longest_ns ? took : h->longest_ns;

@@ -32,6 +32,9 @@ void honest_start(struct honest *h, const char *socket, uint32_t family);
 /* A token more, all layers, each answer checked. Over some hundred tokens the sequence begins
  * anew. */
 void honest_step(struct honest *h);
+/* The same in two halves, of a sequence of few tokens: the token is live, then it is computed. */
+void honest_extend(struct honest *h);
+void honest_compute(struct honest *h);
 /* For so long, with a rest between two steps; returns the longest in nanoseconds. */
 uint64_t honest_run(struct honest *h, unsigned ms);
 void honest_end(struct honest *h);

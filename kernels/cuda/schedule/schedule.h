@@ -67,6 +67,7 @@ struct schedule_tail {
 	/* newest: its tokens are at 8 x KV block and on; SCHEDULE_NO_KV_BLOCK: the row's last token
 	 * is on another device */
 	uint32_t kv_block;
+	uint32_t source; /* where that lies */
 	uint32_t used; /* of the KV blocks set aside */
 };
 
@@ -146,7 +147,8 @@ void schedule_growth_written(struct schedule_growth *growth);
 void schedule_growth_done(struct schedule_growth *growth);
 
 /* The row's next token is at pos, in the KV block at source: adds what is to be patched. Tokens
- * between, if any, are on other devices. 0, -ENOMEM, or -ESTALE where there is no room; after
+ * between, if any, are on other devices. 0, -ENOMEM, or -ESTALE where there is no room, or where it
+ * lies in another page than those before it in its KV block: somebody else's token is there. After
  * either: make a new schedule. */
 MUST_CHECK int schedule_advance(struct schedule_tail *tail, uint32_t pos, uint32_t source,
 				struct schedule_growth *growth);

@@ -120,7 +120,7 @@ int schedule_advance(struct schedule_tail *tail, uint32_t pos, uint32_t source,
 	if (tail->work_tile == SCHEDULE_NO_TAIL)
 		return -ESTALE;
 	if (kv_block == tail->kv_block)
-		return 0;
+		return source == tail->source ? 0 : -ESTALE;
 	if (pos % KV_BLOCK_TOKENS || tail->used == SCHEDULE_TAIL_KV_BLOCKS)
 		return -ESTALE;
 	if (room_for_patches(growth, PATCHES_OF_KV_BLOCK + 1) != 0)
@@ -130,5 +130,6 @@ int schedule_advance(struct schedule_tail *tail, uint32_t pos, uint32_t source,
 			tail->kv_tiles[tail->used] - tail->first_kv_tile + 1);
 	tail->used++;
 	tail->kv_block = kv_block;
+	tail->source = source;
 	return 0;
 }

@@ -13,6 +13,7 @@ struct tails {
 	struct cut *cut; /* the work tile */
 	uint32_t tokens[DEVICE_WARPS][DEVICE_BLOCK_ROWS];
 	uint32_t kv_blocks[DEVICE_WARPS][DEVICE_BLOCK_ROWS];
+	uint32_t sources[DEVICE_WARPS][DEVICE_BLOCK_ROWS];
 	uint32_t n[DEVICE_WARPS];
 };
 
@@ -31,6 +32,7 @@ static void find_tails(const struct make *m, struct cut *cut, struct tails *ret)
 			ret->kv_blocks[block][ret->n[block]] =
 				kv_blocks[i].grows ? (uint32_t)g->pos / KV_BLOCK_TOKENS
 						   : SCHEDULE_NO_KV_BLOCK;
+			ret->sources[block][ret->n[block]] = kv_blocks[i].source;
 			ret->tokens[block][ret->n[block]++] = token;
 		}
 	}
@@ -64,6 +66,7 @@ static int reserve_kv_tile(struct make *m, const struct tails *tails, uint32_t b
 		tail->first_kv_tile = cut->kv_tile;
 		tail->token = token;
 		tail->kv_block = tails->kv_blocks[block][i + j];
+		tail->source = tails->sources[block][i + j];
 		tail->work_tile = 0;
 	}
 	return 0;
