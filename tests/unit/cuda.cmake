@@ -45,8 +45,15 @@ if(COPPICE_CUDA_INCLUDE)
 	coppice_test(NAME tier_leg_test SOURCES unit/tier_leg_test.c
 		LIBS unit_fixtures cuda_host coppice_kernels m LABELS unit kernels)
 	# Plans that share so much memory of a device; the runtime's part is the test's, too.
-	coppice_test(NAME plans_test SOURCES unit/plans_test.c
+	coppice_test(NAME plans_test SOURCES unit/plans_test.c unit/no_launches.c
 		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
+	# What plans that are kept from token to token have rows read.
+	if(TARGET coppice_daemon)
+		coppice_test(NAME kept_plans_test
+			SOURCES unit/kept_plans_test.c unit/kept_plans.c unit/no_launches.c
+			LIBS memory_fixtures unit_fixtures cuda_host coppice_daemon coppice_kernels
+			LABELS unit kernels)
+	endif()
 	# Launches that wait for their batches, on a stream that is played.
 	coppice_test(NAME stand_test SOURCES unit/stand_test.c unit/fake_stream.c
 		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)

@@ -4,7 +4,6 @@
  * waits for it.
  */
 #include "kernels/cuda/batch/batch_impl.h"
-#include "kernels/cuda/device/bring.h"
 #include "kernels/plan/plan.h"
 #include "oracle.h"
 
@@ -122,26 +121,6 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
 	(void)stream;
 	return cudaSuccess;
-}
-
-/* Nothing here is brought or launched. */
-int device_bring(const struct device_bring *copy, device_stream stream)
-{
-	(void)copy;
-	(void)stream;
-	return cudaErrorUnknown;
-}
-
-void launch_chain_begin(struct launch_chain *chain)
-{
-	(void)chain;
-}
-
-int launch_chain_go(struct launch_chain *chain, struct CUstream_st *stream)
-{
-	(void)chain;
-	(void)stream;
-	return cudaErrorUnknown;
 }
 
 /* ---- a batch -------------------------------------------------------------------------------- */
