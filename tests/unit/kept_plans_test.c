@@ -10,7 +10,10 @@
 #include "oracle.h"
 #include "sched_harness.h"
 
+#include "daemon/sched/verbs/scheduler.h"
+
 #include <math.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -22,8 +25,9 @@
 #define DIM 64u
 #define PAGE_TOKENS 16u
 #define WALKERS 5u
-#define TOKENS_MOST 90u
-#define ROUNDS 20000u
+#define TOKENS_MOST 200u
+#define TOGETHER 100u /* tokens */
+#define ROUNDS 10000u
 #define POOL_BYTES (2u << 20) /* of 256 pages: what was used longest ago goes */
 #define HOST_BYTES (8u << 20)
 #define TOLERANCE 1e-3 /* of fp16, of values up to a half */
@@ -214,13 +218,13 @@ static void go_on(const struct walker *all, struct walker *w, struct oracle_rand
 		extend(w, draw_id(all, w, random), what < 5);
 }
 
-/* Some of them come with a layer at the same time. */
-static void step_some(struct walker *all, struct oracle_random *random)
+/* Two in so many of them come with a layer at the same time. */
+static void step_some(struct walker *all, struct oracle_random *random, uint32_t many)
 {
 	uint64_t tickets[WALKERS] = {0};
 
 	for (uint32_t i = 0; i < WALKERS; i++)
-		if (all[i].layer < LAYERS && oracle_below(random, 3))
+		if (all[i].layer < LAYERS && oracle_below(random, many) < 2)
 			tickets[i] = begin_step(&all[i]);
 	for (uint32_t i = 0; i < WALKERS; i++)
 		if (tickets[i])
@@ -282,6 +286,23 @@ static int teardown(void **state)
 	return 0;
 }
 
+/* All of them, each with his token: by plans that are made ahead. */
+static void walk_together(struct fixture *f, struct oracle_random *random)
+{
+	for (uint32_t n = 0; n < TOGETHER; n++) {
+		for (uint32_t i = 0; i < WALKERS; i++) {
+			struct walker *w = &f->all[i];
+
+			if (w->layer == LAYERS && !w->draft && w->n < TOKENS_MOST)
+				extend(w, draw_id(f->all, w, random), false);
+		}
+		for (uint32_t layer = 0; layer < LAYERS; layer++)
+			step_some(f->all, random, 2);
+		while (plan_ahead_is_making(&f->h.sched->batch.plans.ahead))
+			sched_yield();
+	}
+}
+
 static void sequences_that_part_have_tokens_of_their_own(void **state)
 {
 	struct oracle_random random = oracle_seed(__func__);
@@ -289,9 +310,12 @@ static void sequences_that_part_have_tokens_of_their_own(void **state)
 
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		go_on(f->all, draw_one(f->all, &random), &random);
-		step_some(f->all, &random);
+		step_some(f->all, &random, 3);
+		if (i % (ROUNDS / 10) == 0)
+			walk_together(f, &random);
 	}
 	assert_true(kept_plans_n_taken > ROUNDS / 10);
+	assert_true(harness_status(&f->h).plans_ahead > 0);
 }
 
 static void so_they_have_when_kv_comes_and_goes(void **state)
