@@ -115,15 +115,18 @@ static int advance_rows(const struct batch *b, struct batch_plan *plan,
 	for (uint32_t i = 0; i < plan->n_tails; i++) {
 		const struct work_row *row = &job->list->rows[i / n_each];
 		const struct work_slice *slot = job->io[row->query].slots;
-		int r;
+		uint32_t n_slots = job->io[row->query].n_slots;
+		int r = 0;
 
-		if (job->io[row->query].n_slots == 0)
-			continue;
-		if (job->io[row->query].n_slots != 1 || slot->count != 1)
-			return -ESTALE;
-		r = schedule_advance(&plan->tails[i], row->pos,
-				     shape_source(job->shape, &pages, slot->page, slot->first),
-				     &plan->growth);
+		if (n_slots == 0)
+			r = schedule_pass(&plan->tails[i], row->pos);
+		else if (n_slots != 1 || slot->count != 1)
+			r = -ESTALE;
+		else
+			r = schedule_advance(&plan->tails[i], row->pos,
+					     shape_source(job->shape, &pages, slot->page,
+							  slot->first),
+					     &plan->growth);
 		if (r)
 			return r;
 		soon = soon || plan->tails[i].used == SCHEDULE_TAIL_KV_BLOCKS;

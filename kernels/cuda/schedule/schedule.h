@@ -68,6 +68,7 @@ struct schedule_tail {
 	 * is on another device */
 	uint32_t kv_block;
 	uint32_t source; /* where that lies */
+	uint32_t pos; /* of the row's last token in it */
 	uint32_t used; /* of the KV blocks set aside */
 };
 
@@ -152,6 +153,9 @@ void schedule_growth_done(struct schedule_growth *growth);
  * either: make a new schedule. */
 MUST_CHECK int schedule_advance(struct schedule_tail *tail, uint32_t pos, uint32_t source,
 				struct schedule_growth *growth);
+/* The row's last token is at pos, or on another device. 0, or -ESTALE where it is in the KV block that
+ * the row's last one here is in: somebody else's token may be there. */
+MUST_CHECK int schedule_pass(const struct schedule_tail *tail, uint32_t pos);
 void schedule_done(struct schedule *schedule);
 
 #endif

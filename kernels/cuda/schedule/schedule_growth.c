@@ -119,8 +119,11 @@ int schedule_advance(struct schedule_tail *tail, uint32_t pos, uint32_t source,
 
 	if (tail->work_tile == SCHEDULE_NO_TAIL)
 		return -ESTALE;
+	if (kv_block == tail->kv_block && source != tail->source)
+		return -ESTALE;
+	tail->pos = pos;
 	if (kv_block == tail->kv_block)
-		return source == tail->source ? 0 : -ESTALE;
+		return 0;
 	if (pos % KV_BLOCK_TOKENS || tail->used == SCHEDULE_TAIL_KV_BLOCKS)
 		return -ESTALE;
 	if (room_for_patches(growth, PATCHES_OF_KV_BLOCK + 1) != 0)
@@ -132,4 +135,9 @@ int schedule_advance(struct schedule_tail *tail, uint32_t pos, uint32_t source,
 	tail->kv_block = kv_block;
 	tail->source = source;
 	return 0;
+}
+
+int schedule_pass(const struct schedule_tail *tail, uint32_t pos)
+{
+	return pos / KV_BLOCK_TOKENS == tail->kv_block && pos > tail->pos ? -ESTALE : 0;
 }

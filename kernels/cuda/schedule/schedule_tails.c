@@ -67,6 +67,7 @@ static int reserve_kv_tile(struct make *m, const struct tails *tails, uint32_t b
 		tail->token = token;
 		tail->kv_block = tails->kv_blocks[block][i + j];
 		tail->source = tails->sources[block][i + j];
+		tail->pos = m->list->rows[cut->strip->row_begin + cut->row_begin + token].pos;
 		tail->work_tile = 0;
 	}
 	return 0;
