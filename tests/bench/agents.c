@@ -24,6 +24,8 @@
 #define LAYERS_BEFORE 64
 #define LOOK_US 20000
 #define PATIENCE_LOOKS 15000
+#define PAIRS_MAX 1000u
+#define SLEEP_MAX_US 60000000u /* as coppice-agent has it */
 
 static struct options {
 	const char *model, *document;
@@ -47,30 +49,35 @@ static const struct args_option option_table[] = {
 	{0},
 };
 
+/* What an agent is told as it stands. */
+static int take_text(struct args *args, uint32_t min, uint32_t max, const char **ret)
+{
+	uint32_t n;
+	int r = bench_take_whole(args, min, max, &n);
+
+	if (r == 0)
+		*ret = args->value;
+	return r;
+}
+
 static int parse_option(struct args *args, int key, void *to)
 {
-	const char *arg = args->value;
-
 	(void)to;
 	switch (key) {
 	case 'm':
-		options.model = arg;
+		options.model = args->value;
 		break;
 	case 'd':
-		options.document = arg;
+		options.document = args->value;
 		break;
 	case 'n':
-		options.tokens = arg;
-		break;
+		return take_text(args, 1, BENCH_TOKENS_MAX, &options.tokens);
 	case KEY_SLEEP:
-		options.sleep_us = arg;
-		break;
+		return take_text(args, 0, SLEEP_MAX_US, &options.sleep_us);
 	case KEY_PAIRS:
-		options.pairs = (uint32_t)atoi(arg);
-		break;
+		return bench_take_whole(args, 0, PAIRS_MAX, &options.pairs);
 	case KEY_SEED:
-		options.seed = (uint32_t)atoi(arg);
-		break;
+		return bench_take_whole(args, 0, UINT32_MAX, &options.seed);
 	}
 	return 0;
 }

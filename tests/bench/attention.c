@@ -32,8 +32,8 @@
 #include <string.h>
 
 #define EXTENT_BYTES (UINT64_C(32) << 20)
-#define REPS_MAX 1000u
 #define POLICIES_BYTES 256u
+#define BLOCKS_USUAL 132u /* multiprocessors */
 
 struct options {
 	const char *policy;
@@ -109,12 +109,27 @@ static int parse_page(struct args *args, struct options *o)
 	return r;
 }
 
-static bool parse_heads(const char *arg, struct case_options *cases)
+static int parse_heads(struct args *args, struct case_options *cases)
 {
+	uint32_t q = 0, kv = 0;
 	char rest;
 
-	return sscanf(arg, "%u/%u%c", &cases->q_heads, &cases->kv_heads, &rest) == 2 &&
-	       cases->kv_heads > 0 && cases->q_heads % cases->kv_heads == 0;
+	if (args->value[strspn(args->value, "0123456789/")] ||
+	    sscanf(args->value, "%4u/%4u%c", &q, &kv, &rest) != 2 || q < 1 ||
+	    q > WORK_Q_HEADS_MAX || kv < 1 || q % kv || q / kv > WORK_HEADS_MAX)
+		return args_fail(args,
+				 "--heads takes a pair like 64/8, of %u query heads and %u to a KV "
+				 "head at most, not \"%.40s\"",
+				 WORK_Q_HEADS_MAX, WORK_HEADS_MAX, args->value);
+	cases->q_heads = q;
+	cases->kv_heads = kv;
+	return 0;
+}
+
+static int parse_explain(struct args *args, struct options *o)
+{
+	o->explain = BLOCKS_USUAL;
+	return args->value ? bench_take_whole(args, 1, UINT32_MAX, &o->explain) : 0;
 }
 
 static int parse(struct args *args, int key, void *to)
@@ -138,35 +153,22 @@ static int parse(struct args *args, int key, void *to)
 		o->module = arg;
 		return 0;
 	case 't':
-		o->n_threads = (uint32_t)strtoul(arg, NULL, 10);
-		return 0;
+		return bench_take_whole(args, 1, BENCH_THREADS_MAX, &o->n_threads);
 	case 'P':
 		return parse_page(args, o);
 	case KEY_RANDOM:
-		o->n_random = (uint32_t)strtoul(arg, NULL, 10);
-		if (o->n_random == 0)
-			return args_fail(args, "--random wants a number above 0, not \"%s\"", arg);
-		return 0;
+		return bench_take_whole(args, 1, UINT32_MAX, &o->n_random);
 	case KEY_TFLOPS:
-		o->tflops = strtod(arg, NULL);
-		if (!(o->tflops > 0))
-			return args_fail(args, "--tflops wants a rate above 0, not \"%s\"", arg);
-		return 0;
+		return bench_take_rate(args, &o->tflops);
 	case KEY_EXPLAIN:
-		o->explain = arg ? (uint32_t)strtoul(arg, NULL, 10) : 132;
-		if (o->explain == 0)
-			return args_fail(args, "--explain wants a number above 0, not \"%s\"", arg);
-		return 0;
+		return parse_explain(args, o);
 	case KEY_COSTS:
 		o->costs = arg;
 		return 0;
 	case KEY_HEADS:
-		if (!parse_heads(arg, &o->cases))
-			return args_fail(args, "--heads wants a pair like 64/8, not \"%s\"", arg);
-		return 0;
+		return parse_heads(args, &o->cases);
 	case KEY_DIM:
-		o->cases.head_dim = (uint32_t)strtoul(arg, NULL, 10);
-		return 0;
+		return bench_take_head_dim(args, &o->cases.head_dim);
 	case KEY_CLOCKS:
 		o->clocks = true;
 		return 0;
@@ -337,7 +339,7 @@ static bool print_common(struct run *r, double seconds, double bytes)
 
 static bool bench_plain(struct run *r)
 {
-	double bytes = run_bytes(r), times[REPS_MAX];
+	double bytes = run_bytes(r), times[BENCH_REPS_MAX];
 	uint32_t reps = bench_reps(11);
 
 	for (uint32_t i = 0; i < reps; i++)
@@ -347,7 +349,8 @@ static bool bench_plain(struct run *r)
 
 static bool bench_reading(struct run *r, struct machine *machine)
 {
-	double bytes = run_bytes(r), times[REPS_MAX], reads[REPS_MAX], ratios[REPS_MAX];
+	double bytes = run_bytes(r), times[BENCH_REPS_MAX], reads[BENCH_REPS_MAX],
+	       ratios[BENCH_REPS_MAX];
 	uint32_t reps = bench_reps(15);
 	bool right;
 
@@ -364,8 +367,9 @@ static bool bench_reading(struct run *r, struct machine *machine)
 
 static bool bench_sharing(struct run *r, struct machine *machine)
 {
-	double bytes = run_bytes(r), times[REPS_MAX], fmas[REPS_MAX], ratios[REPS_MAX];
-	double speedups[REPS_MAX];
+	double bytes = run_bytes(r), times[BENCH_REPS_MAX], fmas[BENCH_REPS_MAX],
+	       ratios[BENCH_REPS_MAX];
+	double speedups[BENCH_REPS_MAX];
 	uint32_t reps = bench_reps(15);
 	struct run none = *r;
 	bool right;
@@ -514,6 +518,7 @@ int attention_main(int argc, char **argv)
 		.take = parse,
 		.check = check,
 		.to = &o,
+		.most_reps = BENCH_REPS_MAX,
 		.doc = "Times attention over trees of KV and checks a sample of rows against "
 		       "float64.",
 	};

@@ -1,12 +1,15 @@
 /*
- * bench.c - coppice-bench: picks the subcommand, reads what all of them take, and prints what they
- * find.
+ * bench.c - coppice-bench: picks the subcommand, reads what all of them take, numbers for each of
+ * them, and prints what they find.
  */
 #include "bench.h"
 
 #include "proto/cli/nearest.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,9 +67,6 @@ static void merge_tables(const struct args_option *own, struct args_option *to)
 
 static int take_option(const struct bench_options *options, struct args *args, int key)
 {
-	uint64_t reps = 0;
-	int r;
-
 	if (key == ARGS_WORD)
 		return args_fail(args, "it takes no \"%.40s\": see --help", args->value);
 	if (key != KEY_JSON && key != KEY_REPS)
@@ -75,9 +75,8 @@ static int take_option(const struct bench_options *options, struct args *args, i
 		common.json = true;
 		return 0;
 	}
-	r = args_whole(args, 1, UINT32_MAX, &reps);
-	common.reps = (uint32_t)reps;
-	return r;
+	return bench_take_whole(args, 1, options->most_reps ? options->most_reps : UINT32_MAX,
+				&common.reps);
 }
 
 static int print_help(const struct bench_options *options, const char *program,
@@ -109,6 +108,117 @@ int bench_read(const struct bench_options *options, int argc, char **argv)
 		return -1;
 	fprintf(stderr, "%s: %s\n", argv[0], args.why);
 	return CLI_USAGE;
+}
+
+/* ---- numbers -------------------------------------------------------------------------------- */
+
+int bench_take_whole(struct args *args, uint32_t min, uint32_t max, uint32_t *ret)
+{
+	uint64_t n;
+	int r = args_whole(args, min, max, &n);
+
+	if (r == 0)
+		*ret = (uint32_t)n;
+	return r;
+}
+
+int bench_take_head_dim(struct args *args, uint32_t *ret)
+{
+	uint32_t n = 0;
+
+	if (bench_take_whole(args, 16, 256, &n) < 0 || n % 16)
+		return args_fail(args, "--%s takes a multiple of 16 from 16 to 256, not \"%.40s\"",
+				 args->name, args->value);
+	*ret = n;
+	return 0;
+}
+
+/* Not negative. */
+static bool real_read(const char *text, double *ret)
+{
+	char *end;
+
+	*ret = strtod(text, &end);
+	return (isdigit((unsigned char)text[0]) || text[0] == '.') && end != text && !*end &&
+	       isfinite(*ret);
+}
+
+int bench_take_rate(struct args *args, double *ret)
+{
+	double value;
+
+	if (!real_read(args->value, &value) || value <= 0)
+		return args_fail(args, "--%s takes a number above 0, not \"%.40s\"", args->name,
+				 args->value);
+	*ret = value;
+	return 0;
+}
+
+int bench_take_share(struct args *args, double *ret)
+{
+	double value;
+
+	if (!real_read(args->value, &value) || value > 1)
+		return args_fail(args, "--%s takes a number from 0 to 1, not \"%.40s\"", args->name,
+				 args->value);
+	*ret = value;
+	return 0;
+}
+
+static bool is_pool(const char *text)
+{
+	unsigned long long n;
+	char *end;
+
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (!isdigit((unsigned char)text[0]) || errno)
+		return false;
+	if (strcmp(end, "%") == 0)
+		return n >= 1 && n <= 100;
+	return !*end || (strchr("KMGTkmgt", *end) && !end[1]);
+}
+
+int bench_take_pool(struct args *args, const char **ret)
+{
+	if (!is_pool(args->value))
+		return args_fail(args,
+				 "--%s takes bytes, a number with K, M, G or T, or 1%% to 100%%, "
+				 "not \"%.40s\"",
+				 args->name, args->value);
+	*ret = args->value;
+	return 0;
+}
+
+/* The number that a list goes on with; ret_end: what stands behind it. */
+static bool list_read(const char *text, uint32_t max, uint32_t *ret, const char **ret_end)
+{
+	char *end;
+	unsigned long n = strtoul(text, &end, 10);
+
+	if (!isdigit((unsigned char)text[0]) || n < 1 || n > max)
+		return false;
+	*ret = (uint32_t)n;
+	*ret_end = end;
+	return true;
+}
+
+int bench_take_list(struct args *args, uint32_t max, uint32_t room, uint32_t *ret, uint32_t *ret_n)
+{
+	const char *at = args->value;
+
+	for (uint32_t i = 0; i < room && list_read(at, max, &ret[i], &at); i++) {
+		if (!*at) {
+			*ret_n = i + 1;
+			return 0;
+		}
+		if (*at++ != ',')
+			break;
+	}
+	return args_fail(args,
+			 "--%s takes up to %u whole numbers from 1 to %u, with commas between, "
+			 "not \"%.40s\"",
+			 args->name, room, max, args->value);
 }
 
 /* ---- figures -------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /*
- * bench.h - what the parts of coppice-bench share: the table of subcommands and how results are
- * printed.
+ * bench.h - what the parts of coppice-bench share: the table of subcommands, how options' numbers
+ * are read, and how results are printed.
  *
  * A subcommand is one file with one entry in the table of bench.c; parts whose library may be
  * missing from a build are guarded by BENCH_HAVE_...
@@ -15,6 +15,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#define BENCH_REPS_MAX 1000u /* where an array has a time of each */
+#define BENCH_THREADS_MAX 1024u /* as coppiced has it */
+#define BENCH_TOKENS_MAX (1u << 24) /* of a path; as coppice-agent has it */
 
 struct bench_command {
 	const char *name;
@@ -32,10 +36,24 @@ struct bench_options {
 	int (*take)(struct args *args, int key, void *to);
 	int (*check)(struct args *args, void *to); /* of all of them, at the end; NULL: none */
 	void *to; /* for take and check */
+	uint32_t most_reps; /* that --reps takes; 0: as many as it wants */
 };
 
 /* Reads it. -1: go on; else the exit status: help was printed, or what is wrong. */
 MUST_CHECK int bench_read(const struct bench_options *options, int argc, char **argv);
+
+/* The value at hand. 0, or -EINVAL and a sentence in args->why. */
+MUST_CHECK int bench_take_whole(struct args *args, uint32_t min, uint32_t max, uint32_t *ret);
+MUST_CHECK int bench_take_head_dim(struct args *args, uint32_t *ret);
+/* A number above 0: a rate, a time. */
+MUST_CHECK int bench_take_rate(struct args *args, double *ret);
+/* A number from 0 to 1. */
+MUST_CHECK int bench_take_share(struct args *args, double *ret);
+/* What coppiced takes as --pool. Borrowed from the command line. */
+MUST_CHECK int bench_take_pool(struct args *args, const char **ret);
+/* Whole numbers from 1 to max with commas between, as many as ret has room for. */
+MUST_CHECK int bench_take_list(struct args *args, uint32_t max, uint32_t room, uint32_t *ret,
+			       uint32_t *ret_n);
 
 /* Repetitions asked for, or fallback. */
 uint32_t bench_reps(uint32_t fallback);

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #define CHUNK BUSY_ROWS_MAX
-#define AHEAD_MAX 64u
 #define REST_US 100
 
 struct busy_session {
@@ -20,7 +19,7 @@ struct busy_session {
 	struct coppice_lane *lane;
 	struct coppice_seq *seq;
 	uint16_t *arena; /* k, v of CHUNK rows each, q, o of a step's */
-	uint64_t tickets[AHEAD_MAX]; /* of steps [n_done, n_asked), round about */
+	uint64_t tickets[BUSY_AHEAD_MAX]; /* of steps [n_done, n_asked), round about */
 	uint64_t n_done, n_asked;
 };
 
@@ -70,7 +69,7 @@ static int ask(const struct busy *b, struct busy_session *s, uint32_t n, bool ap
 /* The oldest of those that have been asked for. Returns its status. */
 static int await(struct busy_session *s)
 {
-	return coppice_wait(s->lane, s->tickets[s->n_done++ % AHEAD_MAX], COPPICE_FOREVER);
+	return coppice_wait(s->lane, s->tickets[s->n_done++ % BUSY_AHEAD_MAX], COPPICE_FOREVER);
 }
 
 /* As many chunks on their way as steps are later: none waits for the daemon to hear of it. */
@@ -82,7 +81,7 @@ static int path_make(const struct busy *b, struct busy_session *s)
 		if (s->n_asked - s->n_done == b->ahead)
 			r = await(s);
 		if (r == 0)
-			r = ask(b, s, CHUNK, true, &s->tickets[s->n_asked++ % AHEAD_MAX]);
+			r = ask(b, s, CHUNK, true, &s->tickets[s->n_asked++ % BUSY_AHEAD_MAX]);
 	}
 	while (r == 0 && s->n_done < s->n_asked)
 		r = await(s);
@@ -147,7 +146,7 @@ static int ask_more(const struct busy *b, struct busy_session *s)
 
 	if (s->n_asked % (CHUNK / b->rows) == 0)
 		r = coppice_seq_trim(s->seq, path_tokens(b), NULL);
-	return r ? r : ask(b, s, b->rows, false, &s->tickets[s->n_asked % AHEAD_MAX]);
+	return r ? r : ask(b, s, b->rows, false, &s->tickets[s->n_asked % BUSY_AHEAD_MAX]);
 }
 
 /* Takes what has been done, asks for as much more. */
@@ -157,7 +156,7 @@ static int session_go_on(const struct busy *b, struct busy_session *s, bool *ret
 	int r = 0;
 
 	while (s->n_done < s->n_asked && r == 0) {
-		r = coppice_poll(s->lane, s->tickets[s->n_done % AHEAD_MAX], &result);
+		r = coppice_poll(s->lane, s->tickets[s->n_done % BUSY_AHEAD_MAX], &result);
 		if (r == 0)
 			r = result.status;
 		if (r == 0)

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #define BUSY_ROWS_MAX 256u
+#define BUSY_AHEAD_MAX 64u
 
 struct busy {
 	uint32_t n_sessions;
@@ -19,7 +20,7 @@ struct busy {
 	bool one_path; /* of all sessions, made once: else each has its own */
 	uint32_t q_heads, kv_heads, dim; /* of a model of one layer, bf16 */
 	uint32_t rows; /* of a step, 1 to BUSY_ROWS_MAX */
-	uint32_t ahead; /* steps that a session has waiting, 1 to 64 */
+	uint32_t ahead; /* steps that a session has waiting, 1 to BUSY_AHEAD_MAX */
 };
 
 /* A byte to said once all paths are there; then they decode for as long as the parent lives.

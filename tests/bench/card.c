@@ -130,8 +130,8 @@ int card_run_once(struct card_run *r, double *ret_us)
 
 static int time_median(struct card_run *r, cuda_measure measure, uint32_t reps, double *ret_us)
 {
-	float times_us[CARD_REPS_MAX];
-	double sorted[CARD_REPS_MAX];
+	float times_us[BENCH_REPS_MAX];
+	double sorted[BENCH_REPS_MAX];
 	int ret = measure(r->backend, CARD_FLUSH_BYTES, reps, times_us);
 
 	if (ret)

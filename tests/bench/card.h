@@ -12,7 +12,6 @@
 
 #define CARD_EXTENT_BYTES (UINT64_C(32) << 20)
 #define CARD_FLUSH_BYTES (UINT64_C(256) << 20)
-#define CARD_REPS_MAX 1000u
 
 struct card {
 	const struct backend_ops *ops;
@@ -50,7 +49,8 @@ void card_run_done(struct card_run *run);
 /* One batch of run->list to its end under card->plan_id; ret_us is what its submission took. 0 or
  * -errno. */
 int card_run_once(struct card_run *run, double *ret_us);
-/* Median time of the attention of the batch that was last. 0 or -EIO. */
+/* Median time of the attention of the batch that was last. reps: BENCH_REPS_MAX at most. 0 or
+ * -EIO. */
 int card_run_time(struct card_run *run, uint32_t reps, double *ret_us);
 /* The same of all kernels of a decode step: the last token of each query, its K and V in device
  * memory too, is appended first. The tokens' K and V are not those that workload_error knows. 0 or

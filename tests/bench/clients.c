@@ -18,6 +18,8 @@
 #include "step_kernels.h"
 #include "words.h"
 
+#include "kernels/work.h"
+
 #include <err.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -25,6 +27,8 @@
 #include <string.h>
 
 #define MAX_STEPS 100000u
+#define LEAST_TOKENS 4u /* of which the first warm up */
+#define STAGGER_MAX_MS 3600000u
 
 static struct {
 	struct client_options each;
@@ -72,14 +76,8 @@ static int check_options(struct args *args, void *to)
 	const struct client_options *o = &options.each;
 
 	(void)to;
-	if (!options.clients || options.clients > CREW_MOST || !o->seqs ||
-	    o->seqs > CLIENT_MOST_SEQS || !o->layers || o->tokens < 4 ||
-	    (uint64_t)o->tokens * o->layers > MAX_STEPS || o->prefix < 2)
-		return args_fail(
-			args,
-			"1 to %u clients, %u sequences of each at most, 4 tokens and more, "
-			"%u steps at most",
-			CREW_MOST, CLIENT_MOST_SEQS, MAX_STEPS);
+	if ((uint64_t)o->tokens * o->layers > MAX_STEPS)
+		return args_fail(args, "--tokens by --layers are %u steps at most", MAX_STEPS);
 	return 0;
 }
 
@@ -94,53 +92,41 @@ static int take_memory(struct args *args)
 
 static int parse_option(struct args *args, int key, void *to)
 {
-	const char *arg = args->value;
-	uint32_t n = arg ? (uint32_t)strtoul(arg, NULL, 10) : 0;
+	struct client_options *each = &options.each;
 
 	(void)to;
 	switch (key) {
 	case 'c':
-		options.clients = n;
-		break;
+		return bench_take_whole(args, 1, CREW_MOST, &options.clients);
 	case 's':
-		options.each.seqs = n;
-		break;
+		return bench_take_whole(args, 1, CLIENT_MOST_SEQS, &each->seqs);
 	case 'p':
-		options.each.prefix = n;
-		break;
+		return bench_take_whole(args, 2, BENCH_TOKENS_MAX, &each->prefix);
 	case 'l':
-		options.each.layers = n;
-		break;
+		return bench_take_whole(args, 1, MAX_STEPS / LEAST_TOKENS, &each->layers);
 	case 't':
-		options.each.tokens = n;
-		break;
+		return bench_take_whole(args, LEAST_TOKENS, MAX_STEPS, &each->tokens);
 	case 'q':
-		options.each.q_heads = n;
-		break;
+		return bench_take_whole(args, 1, WORK_Q_HEADS_MAX, &each->q_heads);
 	case KEY_KV_HEADS:
-		options.each.kv_heads = n;
-		break;
+		return bench_take_whole(args, 1, WORK_Q_HEADS_MAX, &each->kv_heads);
 	case KEY_DIM:
-		options.each.dim = n;
-		break;
+		return bench_take_head_dim(args, &each->dim);
 	case 'b':
 		return words_take(args, WORDS_BACKENDS, &options.backend);
 	case 'm':
 		return take_memory(args);
 	case KEY_MPS:
 		options.mps = true;
-		break;
+		return 0;
 	case KEY_STAGGER:
-		options.each.stagger_ms = n;
-		break;
+		return bench_take_whole(args, 0, STAGGER_MAX_MS, &each->stagger_ms);
 	case KEY_WINDOW:
 		return words_take(args, "cost always never", &options.hold);
 	case KEY_POOL:
-		options.pool = arg;
-		break;
+		return bench_take_pool(args, &options.pool);
 	case KEY_KERNEL:
-		options.kernel_us = strtod(arg, NULL);
-		break;
+		return bench_take_rate(args, &options.kernel_us);
 	}
 	return 0;
 }

@@ -16,6 +16,7 @@
  */
 #ifdef BENCH_HAVE_AGENT
 #include "bench.h"
+#include "crew.h"
 #include "daemon.h"
 #include "decode_client.h"
 #include "decode_layers.h"
@@ -38,6 +39,7 @@
 #define OWN_SCRATCH_BYTES (UINT64_C(512) << 20) /* the same, of each of many */
 #define LOOK_US 1000u
 #define ROUNDS 16u
+#define NUMBER_MAX (1u << 20) /* tokens, milliseconds, seconds */
 
 static struct {
 	struct decode_options each;
@@ -109,42 +111,6 @@ static const struct args_option option_table[] = {
 	{0},
 };
 
-static int check_options(struct args *args, void *to)
-{
-	const struct decode_options *o = &options.each;
-
-	(void)to;
-	if (!o->n_seqs || o->n_seqs > DECODE_SEQS || o->n_tokens < 4 ||
-	    o->n_tokens > DECODE_TIMES || o->document < 2 || !o->prompt)
-		return args_fail(args,
-				 "1 to %u sequences, 4 to %u tokens, a document of 2 and a prompt "
-				 "of 1 at least",
-				 DECODE_SEQS, DECODE_TIMES);
-	return 0;
-}
-
-static int take_clients(struct args *args)
-{
-	const char *at = args->value;
-	char *end;
-
-	for (uint32_t i = 0; i < ROUNDS; i++) {
-		const unsigned long n = strtoul(at, &end, 10);
-
-		if (end == at || n < 1 || n > DECODE_CLIENTS)
-			break;
-		options.n_clients[i] = (uint32_t)n;
-		options.n_rounds = i + 1;
-		if (!*end)
-			return 0;
-		if (*end != ',')
-			break;
-		at = end + 1;
-	}
-	return args_fail(args, "--clients: up to %u numbers from 1 to %u, with commas between",
-			 ROUNDS, DECODE_CLIENTS);
-}
-
 /* A name that has no file is one of a shape. */
 static int take_model(struct args *args)
 {
@@ -156,20 +122,37 @@ static int take_model(struct args *args)
 
 static int take_number(struct args *args, int key)
 {
-	uint32_t *const to = key == 's'		  ? &options.each.n_seqs
-			     : key == 'd'	  ? &options.each.document
-			     : key == 't'	  ? &options.each.n_tokens
-			     : key == KEY_STAY	  ? &options.each.stay_ms
-			     : key == KEY_EVERY	  ? &options.each.every_ms
-			     : key == KEY_SECONDS ? &options.each.seconds
-			     : key == KEY_TURN	  ? &options.each.turn
-			     : key == KEY_LAYERS  ? &options.each.n_layered
-						  : &options.each.prompt;
-	uint64_t n;
-	int r = args_whole(args, 1, 1u << 20, &n);
+	struct decode_options *each = &options.each;
+
+	switch (key) {
+	case 's':
+		return bench_take_whole(args, 1, DECODE_SEQS, &each->n_seqs);
+	case 'd':
+		return bench_take_whole(args, 2, NUMBER_MAX, &each->document);
+	case 't':
+		return bench_take_whole(args, 4, DECODE_TIMES, &each->n_tokens);
+	case KEY_STAY:
+		return bench_take_whole(args, 0, NUMBER_MAX, &each->stay_ms);
+	case KEY_EVERY:
+		return bench_take_whole(args, 0, NUMBER_MAX, &each->every_ms);
+	case KEY_SECONDS:
+		return bench_take_whole(args, 0, NUMBER_MAX, &each->seconds);
+	case KEY_TURN:
+		return bench_take_whole(args, 0, NUMBER_MAX, &each->turn);
+	case KEY_LAYERS:
+		return bench_take_whole(args, 1, CREW_MOST, &each->n_layered);
+	default:
+		return bench_take_whole(args, 1, NUMBER_MAX, &each->prompt);
+	}
+}
+
+/* In units of so much. */
+static int take_rate(struct args *args, double unit, double *ret)
+{
+	int r = bench_take_rate(args, ret);
 
 	if (r == 0)
-		*to = (uint32_t)n;
+		*ret *= unit;
 	return r;
 }
 
@@ -178,7 +161,8 @@ static int parse_option(struct args *args, int key, void *to)
 	(void)to;
 	switch (key) {
 	case 'c':
-		return take_clients(args);
+		return bench_take_list(args, DECODE_CLIENTS, ROUNDS, options.n_clients,
+				       &options.n_rounds);
 	case 'm':
 		return take_model(args);
 	case KEY_CACHE:
@@ -187,14 +171,11 @@ static int parse_option(struct args *args, int key, void *to)
 	case 'b':
 		return words_take(args, WORDS_BACKENDS, &options.backend);
 	case KEY_POOL:
-		options.pool = args->value;
-		return 0;
+		return bench_take_pool(args, &options.pool);
 	case KEY_RATE:
-		options.rates.bytes_s = strtod(args->value, NULL) * 1e9;
-		return 0;
+		return take_rate(args, 1e9, &options.rates.bytes_s);
 	case KEY_FLOPS:
-		options.rates.operations_s = strtod(args->value, NULL) * 1e12;
-		return 0;
+		return take_rate(args, 1e12, &options.rates.operations_s);
 	case KEY_APART:
 		options.apart = true;
 		return 0;
@@ -420,7 +401,6 @@ int decode_main(int argc, char **argv)
 	const struct bench_options of_decode = {
 		.table = option_table,
 		.take = parse_option,
-		.check = check_options,
 		.doc = "Processes that decode behind one document, the daemon computing whole "
 		       "tokens.",
 	};

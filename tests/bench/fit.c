@@ -65,12 +65,7 @@ static int parse(struct args *args, int key, void *to)
 		o->save = arg;
 		return 0;
 	case KEY_BLOCKS:
-		o->n_blocks = (uint32_t)strtoul(arg, NULL, 10);
-		if (o->n_blocks == 0)
-			return args_fail(args,
-					 "--multiprocessors wants a number above 0, not \"%s\"",
-					 arg);
-		return 0;
+		return bench_take_whole(args, 1, UINT32_MAX, &o->n_blocks);
 	}
 	return 0;
 }
@@ -540,6 +535,7 @@ int fit_main(int argc, char **argv)
 		.table = options,
 		.take = parse,
 		.to = &o,
+		.most_reps = BENCH_REPS_MAX,
 		.doc = "Fits the constants of the GPU planner's model on the card.",
 	};
 

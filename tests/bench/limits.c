@@ -13,7 +13,6 @@
 #define POOL_BYTES (UINT64_C(64) << 20) /* at least, so that it is no L2's size */
 #define FLUSH_BYTES (UINT64_C(256) << 20)
 #define MIB 1048576.0
-#define REPS_MAX 1000u
 
 /* Each is the fastest at some size. */
 static const struct cuda_stream_tiles ways[] = {
@@ -35,8 +34,8 @@ static uint64_t pool_of(uint64_t bytes)
 
 static double median_us(cuda_stream stream, const struct cuda_stream_tiles *way, uint64_t bytes)
 {
-	float us[REPS_MAX];
-	double sorted[REPS_MAX];
+	float us[BENCH_REPS_MAX];
+	double sorted[BENCH_REPS_MAX];
 	struct cuda_stream_tiles tiles = *way;
 	uint32_t n = bench_reps(21);
 

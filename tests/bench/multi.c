@@ -30,7 +30,6 @@
 #include <string.h>
 
 #define EXTENT_BYTES (UINT64_C(4) << 20)
-#define REPS_MAX 1000u
 #define LIST_MAX 8u
 #define AGENTS 64u
 #define OWN_TOKENS 256u
@@ -76,21 +75,6 @@ static const struct args_option options[] = {
 	{0},
 };
 
-static int parse_list(struct args *args, uint32_t *ret, uint32_t *ret_n)
-{
-	const char *arg = args->value;
-	uint32_t n = 0;
-	char *end;
-
-	for (; *arg && n < LIST_MAX; arg = *end ? end + 1 : end) {
-		ret[n] = (uint32_t)strtoul(arg, &end, 10);
-		if (end == arg || (*end && *end != ',') || ret[n++] == 0)
-			return args_fail(args, "\"%s\" is no list of numbers above 0", arg);
-	}
-	*ret_n = n;
-	return 0;
-}
-
 static int parse(struct args *args, int key, void *to)
 {
 	struct options *o = to;
@@ -98,17 +82,17 @@ static int parse(struct args *args, int key, void *to)
 
 	switch (key) {
 	case 'D':
-		return parse_list(args, o->devices, &o->n_devices);
+		return bench_take_list(args, GROUP_DEVICES_MAX, LIST_MAX, o->devices,
+				       &o->n_devices);
 	case 'l':
-		return parse_list(args, o->tokens, &o->n_tokens);
+		return bench_take_list(args, INT32_MAX, LIST_MAX, o->tokens, &o->n_tokens);
 	case 'b':
-		return parse_list(args, o->batches, &o->n_batches);
+		return bench_take_list(args, UINT16_MAX, LIST_MAX, o->batches, &o->n_batches);
 	case 'w':
 		o->workload = arg;
 		return 0;
 	case 'm':
-		o->most_tokens = (uint32_t)strtoul(arg, NULL, 10);
-		return 0;
+		return bench_take_whole(args, 1, UINT32_MAX, &o->most_tokens);
 	case 'o':
 		o->on = arg;
 		return 0;
@@ -121,8 +105,7 @@ static int parse(struct args *args, int key, void *to)
 		o->agents = true;
 		return 0;
 	case 't':
-		o->n_threads = (uint32_t)strtoul(arg, NULL, 10);
-		return 0;
+		return bench_take_whole(args, 1, BENCH_THREADS_MAX, &o->n_threads);
 	}
 	return 0;
 }
@@ -279,7 +262,7 @@ static void print_limit(const struct multi *m)
 static bool bench_case(struct multi *m, struct multi_exchange *ret)
 {
 	uint32_t reps = bench_reps(11);
-	double times[REPS_MAX];
+	double times[BENCH_REPS_MAX];
 	struct sums before, after;
 
 	if (multi_init(m) != 0)
@@ -474,6 +457,7 @@ int multi_main(int argc, char **argv)
 		.table = options,
 		.take = parse,
 		.to = &o,
+		.most_reps = BENCH_REPS_MAX,
 		.doc = "Times a layer of sequences whose KV is shared out to devices of a group.",
 	};
 	int r;

@@ -27,7 +27,9 @@
 
 #define ONE 65533u
 #define OTHER 65534u
+#define SESSIONS_MAX 127u /* of a user */
 #define LANES_A_SESSION 128u
+#define BUDGET_MAX_MS 60000u /* as coppiced has it */
 #define TIMES_MAX 1000000u
 
 static struct {
@@ -61,52 +63,45 @@ static const struct args_option option_table[] = {
 	{0},
 };
 
+/* What the daemon is told as it stands. */
+static int take_budget(struct args *args)
+{
+	uint32_t ms;
+	int r = bench_take_whole(args, 1, BUDGET_MAX_MS, &ms);
+
+	if (r == 0)
+		options.budget_ms = args->value;
+	return r;
+}
+
 static int parse_option(struct args *args, int key, void *to)
 {
-	const char *arg = args->value;
-	uint32_t n = arg ? (uint32_t)strtoul(arg, NULL, 10) : 0;
-
 	(void)to;
 	switch (key) {
 	case 'l':
-		options.lanes = n;
-		break;
+		return bench_take_whole(args, 1, SESSIONS_MAX * LANES_A_SESSION, &options.lanes);
 	case 's':
-		options.busy.n_sessions = n;
-		break;
+		return bench_take_whole(args, 1, SESSIONS_MAX, &options.busy.n_sessions);
 	case 't':
-		options.busy.n_tokens = n;
-		break;
+		return bench_take_whole(args, 1, BENCH_TOKENS_MAX, &options.busy.n_tokens);
 	case KEY_AHEAD:
-		options.busy.ahead = n;
-		break;
+		return bench_take_whole(args, 1, BUSY_AHEAD_MAX, &options.busy.ahead);
 	case 'n':
-		options.seconds = n;
-		break;
+		return bench_take_whole(args, 1, UINT32_MAX, &options.seconds);
 	case 'b':
 		return words_take(args, WORDS_BACKENDS, &options.backend);
 	case KEY_BUDGET:
-		options.budget_ms = arg;
-		break;
+		return take_budget(args);
 	case KEY_POOL:
-		options.pool = arg;
-		break;
+		return bench_take_pool(args, &options.pool);
 	}
 	return 0;
 }
 
 static int check_options(struct args *args, void *to)
 {
-	const struct busy *b = &options.busy;
-
 	(void)to;
-	if (geteuid() != 0)
-		return args_fail(args, "only root has several users");
-	if (!options.lanes || !options.seconds || !b->n_sessions || b->n_sessions > 127 ||
-	    !b->n_tokens || !b->ahead || b->ahead > 64 || options.lanes > 127 * LANES_A_SESSION)
-		return args_fail(args, "1 to 127 sessions, %u lanes at most",
-				 127 * LANES_A_SESSION);
-	return 0;
+	return geteuid() == 0 ? 0 : args_fail(args, "only root has several users");
 }
 
 /* ---- another user ---- */

@@ -23,6 +23,10 @@
 #define PLAN_EXACT 1u /* the id of a plan that is kept */
 #define RUNS_MOST 64u
 #define WINDOWS_UNSAID UINT32_MAX
+#define WINDOWS_MAX 1000u /* each has a salt of its own */
+#define UNIT_TOKENS 512u /* a path is some of these */
+#define UNIT_QUERIES 16u /* and a chunk of these */
+#define BLOCK_MAX_TOKENS 65536u /* as coppiced has it */
 
 static const struct args_option options[] = {
 	{"backend", 'B', "NAME", "cpu or cuda (default cpu)"},
@@ -39,37 +43,43 @@ static const struct args_option options[] = {
 	{0},
 };
 
-static void parse_heads(int key, const char *arg, struct sparse_options *o)
+static int parse_stride(struct args *args, struct sparse_options *o)
 {
-	if (key == 'm')
-		o->module = arg;
-	else if (key == 'H')
-		o->n_q_heads = (uint32_t)strtoul(arg, NULL, 10);
-	else
-		o->n_kv_heads = (uint32_t)strtoul(arg, NULL, 10);
+	uint32_t place = 0;
+	int r = words_take_place(args, "8 16", &place);
+
+	o->stride = 8u << place;
+	return r;
 }
 
 static int parse(struct args *args, int key, void *to)
 {
 	struct sparse_options *o = to;
-	const char *arg = args->value;
 
-	if (key == 'B')
+	switch (key) {
+	case 'B':
 		return words_take(args, "cpu cuda", &o->backend);
-	if (key == 't')
-		o->n_tokens = (uint32_t)strtoul(arg, NULL, 10);
-	else if (key == 'q')
-		o->n_queries = (uint32_t)strtoul(arg, NULL, 10);
-	else if (key == 'w')
-		o->n_windows = (uint32_t)strtoul(arg, NULL, 10);
-	else if (key == 's')
-		o->stride = (uint32_t)strtoul(arg, NULL, 10);
-	else if (key == 'b')
-		o->block_tokens = (uint32_t)strtoul(arg, NULL, 10);
-	else if (key == 'l')
+	case 'm':
+		o->module = args->value;
+		return 0;
+	case 'H':
+		return bench_take_whole(args, 1, WORK_Q_HEADS_MAX, &o->n_q_heads);
+	case 'K':
+		return bench_take_whole(args, 1, WORK_Q_HEADS_MAX, &o->n_kv_heads);
+	case 't':
+		return bench_take_whole(args, UNIT_TOKENS, BENCH_TOKENS_MAX, &o->n_tokens);
+	case 'q':
+		return bench_take_whole(args, UNIT_QUERIES, BENCH_TOKENS_MAX / 4, &o->n_queries);
+	case 'w':
+		return bench_take_whole(args, 0, WINDOWS_MAX, &o->n_windows);
+	case 's':
+		return parse_stride(args, o);
+	case 'b':
+		return bench_take_whole(args, 8, BLOCK_MAX_TOKENS, &o->block_tokens);
+	case 'l':
 		o->below = true;
-	else
-		parse_heads(key, arg, o);
+		return 0;
+	}
 	return 0;
 }
 
@@ -408,11 +418,10 @@ static void defaults(struct sparse_options *o)
 	o->n_queries = o->n_queries ? o->n_queries : gpu ? 4096 : 512;
 	if (o->n_windows == WINDOWS_UNSAID)
 		o->n_windows = gpu ? 0 : 4;
-	o->n_tokens -= o->n_tokens % 512;
-	o->n_queries -= o->n_queries % 16;
-	if (o->n_queries == 0 || o->n_queries > o->n_tokens / 4)
-		errx(CLI_USAGE,
-		     "a chunk has 16 queries at least, and a quarter of the path at most");
+	o->n_tokens -= o->n_tokens % UNIT_TOKENS;
+	o->n_queries -= o->n_queries % UNIT_QUERIES;
+	if (o->n_queries > o->n_tokens / 4)
+		errx(CLI_USAGE, "a chunk has a quarter of the path's tokens at most");
 }
 
 int sparse_main(int argc, char **argv)

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#define LAYERS_MAX 1024u
+#define MIB_MAX (1u << 24)
 #define UNDER_WAY 2u
 #define FILL_PAGES 128u /* appended at a time */
 
@@ -32,32 +34,44 @@ static const struct args_option options[] = {
 	{0},
 };
 
+static int parse_mib(struct args *args, uint32_t min, uint64_t *ret_bytes)
+{
+	uint32_t mib;
+	int r = bench_take_whole(args, min, MIB_MAX, &mib);
+
+	if (r == 0)
+		*ret_bytes = (uint64_t)mib << 20;
+	return r;
+}
+
 static int parse(struct args *args, int key, void *to)
 {
 	struct tiers_options *o = to;
-	const char *arg = args->value;
 
-	if (key == 'b')
+	switch (key) {
+	case 'b':
 		return words_take(args, "cpu cuda", &o->backend);
-	if (key == 'o')
+	case 'o':
 		return words_take(args, "copies file document long recall", &o->only);
-	if (key == 'm')
-		o->module = arg;
-	else if (key == 'f')
-		o->file = arg;
-	else if (key == 't')
-		o->tokens = (uint32_t)strtoul(arg, NULL, 10);
-	else if (key == 'F')
-		o->file_tokens = (uint32_t)strtoul(arg, NULL, 10);
-	else if (key == 'l')
-		o->n_layers = (uint32_t)strtoul(arg, NULL, 10);
-	else if (key == 's')
-		o->stage_bytes = strtoull(arg, NULL, 10) << 20;
-	else if (key == 'B')
-		o->copy_bytes = strtoull(arg, NULL, 10) << 20;
-	else
-		o->tau = strtod(arg, NULL);
-	return 0;
+	case 'm':
+		o->module = args->value;
+		return 0;
+	case 'f':
+		o->file = args->value;
+		return 0;
+	case 't':
+		return bench_take_whole(args, 1, BENCH_TOKENS_MAX, &o->tokens);
+	case 'F':
+		return bench_take_whole(args, 1, BENCH_TOKENS_MAX, &o->file_tokens);
+	case 'l':
+		return bench_take_whole(args, 1, LAYERS_MAX, &o->n_layers);
+	case 's':
+		return parse_mib(args, 1, &o->stage_bytes);
+	case 'B':
+		return parse_mib(args, TIERS_EXTENT_BYTES >> 20, &o->copy_bytes);
+	default:
+		return bench_take_share(args, &o->tau);
+	}
 }
 
 /* ---- a backend with host memory ------------------------------------------------------------- */

@@ -182,13 +182,15 @@ static double off_by(const struct prefill *p, const uint16_t *right)
 static double document_seconds(struct prefill *p, uint32_t model, uint32_t first)
 {
 	const struct coppice_sparse sparse = {.tau = p->tau, .block_tokens = 128, .sink_blocks = 1};
-	uint32_t *ids = malloc(p->n_tokens * sizeof(*ids));
+	/* The last chunk is a whole one. */
+	const uint64_t n = round_up(p->n_tokens, p->chunk);
+	uint32_t *ids = malloc(n * sizeof(*ids));
 	struct coppice_match match;
 	struct coppice_seq *seq;
 
 	if (!ids)
 		errx(1, "out of memory");
-	for (uint32_t i = 0; i < p->n_tokens; i++)
+	for (uint32_t i = 0; i < n; i++)
 		ids[i] = first + i;
 	check(coppice_seq_open(p->lane, model, ids, 1, 0, &seq, &match), p->c);
 	if (p->tau > 0)
