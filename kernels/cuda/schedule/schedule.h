@@ -153,8 +153,8 @@ void schedule_growth_done(struct schedule_growth *growth);
  * either: make a new schedule. */
 MUST_CHECK int schedule_advance(struct schedule_tail *tail, uint32_t pos, uint32_t source,
 				struct schedule_growth *growth);
-/* The row's last token is at pos, as before or on another device. 0, or -ESTALE where it would be in
- * the KV block that the row's last one here is in: somebody else's token may be there. */
+/* The row's last token is at pos, as before or on another device. 0, or -ESTALE where it would be
+ * in the KV block that the row's last one here is in: somebody else's token may be there. */
 MUST_CHECK int schedule_pass(const struct schedule_tail *tail, uint32_t pos);
 void schedule_done(struct schedule *schedule);
 
