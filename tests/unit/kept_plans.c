@@ -127,6 +127,17 @@ static bool is_kept(const struct backend_job *job)
 	return job->plan_id != 0 && job->tree->n_queries > 0 && !job->chosen;
 }
 
+static void send_schedule(const struct batch_plan *plan)
+{
+	for (uint32_t i = 0; i < SCHEDULE_N_ARRAYS; i++) {
+		size_t bytes = batch.schedule.n[i] * schedule_entry_bytes((enum schedule_array)i);
+
+		if (bytes)
+			memcpy((void *)(uintptr_t)plan->arrays[i], batch.schedule.arrays[i].at,
+			       bytes);
+	}
+}
+
 /* The device's part of a plan: its arrays, then the words that change. */
 static int ready_plan(const struct backend_job *job, struct batch_plan **ret)
 {
@@ -137,9 +148,8 @@ static int ready_plan(const struct backend_job *job, struct batch_plan **ret)
 		return -ESTALE;
 	if (!plan) {
 		r = plan_prepare(&batch, job, NULL, &plan);
-		for (uint32_t i = 0; i < SCHEDULE_N_ARRAYS && r == 0; i++)
-			memcpy((void *)(uintptr_t)plan->arrays[i], batch.schedule.arrays[i].at,
-			       batch.schedule.n[i] * schedule_entry_bytes((enum schedule_array)i));
+		if (r == 0)
+			send_schedule(plan);
 	}
 	for (uint32_t i = 0; r == 0 && i < plan->growth.n_patches; i++) {
 		const struct schedule_patch *patch = &plan->growth.patches[i];
