@@ -93,10 +93,44 @@ int gather_begin(struct gather *g, struct store_seq *q)
 	g->n_slices = n;
 	g->n_tokens = q->n_path;
 	g->n_device = g->n_device_tokens = 0;
+	g->n_left = store_n_left(s);
 	fill(g, q, n);
 	for (uint32_t i = g->n_device; i < g->n_slices; i++)
 		places_ref(&s->places, STORE_HOST, g->slices[i].page);
 	return 0;
+}
+
+/* Is the path's i-th slice, which it had on the device, the node's, and there? */
+static bool lies_there(const struct gather *g, uint32_t i, const struct store_node *n, uint32_t at)
+{
+	const struct store_slice *was = &g->slices[i], *is = &n->slices[at];
+
+	return i >= g->n_device ||
+	       (at < node_n_device(n) && was->page == is->page && was->first == is->first);
+}
+
+/* Who cuts a node in the middle of a page makes two slices of one: then it is not known. */
+static bool all_lie_there(const struct gather *g)
+{
+	uint32_t end = count_slices(g->seq);
+
+	for (const struct store_node *n = g->seq->node; n->parent; n = n->parent) {
+		end -= n->n_slices;
+		for (uint32_t i = 0; i < n->n_slices; i++)
+			if (!lies_there(g, end + i, n, i))
+				return false;
+	}
+	return true;
+}
+
+bool gather_holds(struct gather *g)
+{
+	uint64_t n_left = store_n_left(g->store);
+
+	if (g->n_left != n_left && !all_lie_there(g))
+		return false;
+	g->n_left = n_left;
+	return true;
 }
 
 void gather_end(struct gather *g)

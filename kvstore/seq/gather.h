@@ -6,8 +6,8 @@
  *                  the others: places in host memory, which stay what they are until the end
  *
  * The slices on the device are the first of the path; they may leave it at the store's next call
- * that changes anything, so that whoever reads them has begun before. What lies in host memory is
- * there, or on its way: gather_is_there.
+ * that changes anything: whoever reads them has begun before, or asks gather_holds. What lies in
+ * host memory is there, or on its way: gather_is_there.
  */
 #ifndef COPPICE_KVSTORE_GATHER_H
 #define COPPICE_KVSTORE_GATHER_H
@@ -21,6 +21,7 @@ struct gather {
 	uint32_t n_slices, n_device;
 	uint32_t n_tokens, n_device_tokens; /* of the path; behind it lies the tail */
 	uint32_t capacity;
+	uint64_t n_left; /* store_n_left, when its slices on the device were last known to be there */
 };
 
 /* All of the path is on the device, and it has no tail: nothing needs to be gathered. */
@@ -39,6 +40,8 @@ MUST_CHECK int gather_begin(struct gather *g, struct store_seq *q);
 void gather_end(struct gather *g);
 void gather_done(struct gather *g); /* frees the room too */
 
+/* Its slices on the device are all still where they were. */
+bool gather_holds(struct gather *g);
 /* Of slices from n_device on: where the page begins in host memory. */
 void *gather_memory(const struct gather *g, uint32_t index);
 /* The copy to host memory has ended. */

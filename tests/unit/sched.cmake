@@ -60,6 +60,9 @@ coppice_test(NAME plan_ahead_test SOURCES unit/plan_ahead_test.c
 coppice_test(NAME plan_ahead_random_test SOURCES unit/plan_ahead_random_test.c
 	LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 
+coppice_test(NAME chosen_windows_test SOURCES unit/chosen_windows_test.c
+	LIBS unit_fixtures coppice_daemon LABELS unit)
+
 coppice_test(NAME pace_test SOURCES unit/pace_test.c
 	LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 

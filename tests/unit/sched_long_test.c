@@ -293,9 +293,9 @@ static struct {
 	int (*completed)(struct backend *b, uint64_t *ret_id);
 	uint64_t now_ns, slow_ns; /* what each leg takes */
 	uint64_t budget_ns, done_id;
+	double leg_pages; /* that take as long as a batch may */
 } played;
 
-/* Eight pages take what a batch may. */
 static void cost_by_pages(struct backend *b, const struct work_shape *of, struct backend_cost *ret)
 {
 	double page_bytes = 2.0 * of->page_tokens * of->n_kv_heads * of->head_dim *
@@ -303,8 +303,8 @@ static void cost_by_pages(struct backend *b, const struct work_shape *of, struct
 
 	(void)b;
 	*ret = (struct backend_cost){.fixed_ns = 1000,
-				     .kv_ns_per_byte =
-					     (double)played.budget_ns / (8.5 * page_bytes)};
+				     .kv_ns_per_byte = (double)played.budget_ns /
+						       (played.leg_pages * page_bytes)};
 }
 
 static uint64_t played_clock(void)
@@ -321,13 +321,14 @@ static int completed_slowly(struct backend *b, uint64_t *ret_id)
 	return r;
 }
 
-static void start_slow(struct fixture *f, uint32_t budget_ms)
+static void start_slow(struct fixture *f, uint32_t budget_ms, double leg_pages)
 {
 	static struct backend_ops ops;
 
 	memset(&played, 0, sizeof(played));
 	played.now_ns = clock_now_ns();
 	played.budget_ns = budget_ms * MS_NS;
+	played.leg_pages = leg_pages;
 	ops = *f->h.ops;
 	played.completed = ops.completed;
 	ops.completed = completed_slowly;
@@ -368,7 +369,7 @@ static void slow_legs_are_shorter_and_count_as_they_are(void **state)
 	struct fixture *f = *state;
 	struct taken before, after;
 
-	start_slow(f, 1000);
+	start_slow(f, 1000, 8.5);
 	compute_long(f);
 	before = taken_by_a_token(f);
 	played.slow_ns = 4 * played.budget_ns;
@@ -385,7 +386,7 @@ static void what_was_slow_for_a_while_is_so_no_longer(void **state)
 	struct fixture *f = *state;
 	struct taken before, slow;
 
-	start_slow(f, 4);
+	start_slow(f, 4, 8.5);
 	compute_long(f);
 	before = taken_by_a_token(f);
 	played.slow_ns = 8 * played.budget_ns;
@@ -412,6 +413,52 @@ static void others_are_served_meanwhile(void **state)
 		go_on(&f->c, seq, i * DOC_CHUNK, (i + 1) * DOC_CHUNK, DOC_CHUNK);
 		document_use(&other, i % DOCS, 1 + i % 3);
 	}
+	assert_int_equal(client_close(&f->c, seq), 0);
+	client_end(&other);
+	documents_stop(f);
+}
+
+/* A layer of a chunk behind the long document's others; once its first leg is at work another session
+ * of the same user computes something. */
+static void compute_beside(struct fixture *f, uint64_t seq, uint32_t layer, struct client *other)
+{
+	const struct abi_entry step = {.kind = ABI_STEP, .count = 1, .layer = layer};
+	struct abi_step_seq rec = client_step_seq(&f->c, seq, DOC_CHUNK);
+	const struct streamed *streamed = &f->h.sched->streamed;
+	uint64_t ticket;
+
+	document_fill(&f->c, LONG_DOC, LONG_TOKENS - DOC_CHUNK, DOC_CHUNK, layer);
+	ticket = client_submit(&f->c, step, &rec, sizeof(rec));
+	while (streamed->n_begun == 0)
+		sched_round(f->h.sched);
+	assert_int_equal(streamed->legs[1].kind, STREAMED_DEVICE);
+	document_use(other, layer, 1);
+	assert_int_equal(client_wait(&f->c, ticket).status, 0);
+}
+
+static void pages_of_legs_may_go_to_others(void **state)
+{
+	struct fixture *f = *state;
+	uint32_t ids[DOC_CHUNK], pos = LONG_TOKENS - DOC_CHUNK;
+	float o[DOC_LAYERS][DOC_ROW];
+	struct store_match match;
+	struct client other;
+	uint64_t seq;
+
+	start_slow(f, 1000, 2.5);
+	client_start(&other, &f->h, 1, &document_shape, DOC_ARENA_BYTES);
+	seq = open_long(&f->c, 1, &match);
+	go_on(&f->c, seq, 0, pos, DOC_CHUNK);
+	for (uint32_t i = 0; i < DOC_CHUNK; i++)
+		ids[i] = document_token(LONG_DOC, pos + i);
+	assert_int_equal(client_extend(&f->c, seq, ids, DOC_CHUNK).status, 0);
+	for (uint32_t layer = 0; layer < DOC_LAYERS; layer++) {
+		struct abi_step_seq rec = client_step_seq(&f->c, seq, DOC_CHUNK);
+
+		compute_beside(f, seq, layer, &other);
+		document_output(&f->c, rec.o + (DOC_CHUNK - 1) * DOC_ROW_BYTES, o[layer]);
+	}
+	assert_close(o, document_expected_long[LONG_CHUNKS - 1]);
 	assert_int_equal(client_close(&f->c, seq), 0);
 	client_end(&other);
 	documents_stop(f);
@@ -456,6 +503,7 @@ int main(int argc, char **argv)
 		CASE(slow_legs_are_shorter_and_count_as_they_are),
 		CASE(what_was_slow_for_a_while_is_so_no_longer),
 		CASE(others_are_served_meanwhile),
+		CASE(pages_of_legs_may_go_to_others),
 		CASE(a_session_may_end_in_the_middle_of_legs),
 	};
 

@@ -378,6 +378,17 @@ static void lane_fail(struct streamed *p, struct sched_lane *lane, int r)
 		  outcome_bad(r, r == -ENOMEM ? ABI_NO_MEMORY : ABI_BACKEND_FAILED, 0));
 }
 
+/* What the next leg reads on the device may have left it, for others of the same user's: all begins
+ * anew then. */
+static bool next_is_where_it_was(struct streamed *p)
+{
+	for (uint32_t i = 0; i < p->n_members; i++)
+		if (p->legs[p->n_begun].kind == STREAMED_DEVICE &&
+		    !gather_holds(&p->members[i].gather))
+			return false;
+	return true;
+}
+
 void streamed_begin(struct streamed *p, struct sched_lane *lane)
 {
 	int r = 0;
@@ -388,6 +399,10 @@ void streamed_begin(struct streamed *p, struct sched_lane *lane)
 		r = slice_begin(p, lane);
 	if (r == 0 && !stage_is_ready(p))
 		return;
+	if (r == 0 && !next_is_where_it_was(p)) {
+		give_up(p);
+		return;
+	}
 	if (r == 0)
 		r = streamed_submit(p);
 	if (r < 0)
@@ -413,7 +428,7 @@ static void go_ahead(struct streamed *p)
 
 	if (p->n_members != 1 || step_n_there(&p->core->steps) > 1 || n_flying == 0 ||
 	    n_flying == STREAMED_VIEWS || p->n_begun == p->n_legs || !stage_is_ready(p) ||
-	    !next_fits_beside(p))
+	    !next_fits_beside(p) || !next_is_where_it_was(p))
 		return;
 	int r = streamed_submit(p);
 	if (r < 0)

@@ -223,15 +223,19 @@ static bool sees_any(const struct streamed *p, uint32_t head, uint32_t begin, ui
 	return false;
 }
 
-/* Bits of a window, for the heads that see it. */
-static void window_see(const struct streamed *p, const struct streamed_leg *leg, uint32_t pos,
-		       uint32_t n_words, uint64_t *kept)
+/* Bits of a slice's windows, of which it may have two, for the heads that see it. */
+static void windows_see(const struct streamed *p, const struct streamed_leg *leg, uint32_t pos,
+			uint32_t n_tokens, struct streamed_view *v)
 {
-	uint32_t n_heads = p->model->shape.n_kv_heads, window = pos / WINDOW_TOKENS;
+	uint32_t n_heads = p->model->shape.n_kv_heads, n_words = select_n_words(v->chosen.n_blocks);
+	uint32_t begin = pos / WINDOW_TOKENS, end = ceil_div(pos + n_tokens, WINDOW_TOKENS);
 
-	for (uint32_t head = 0; head < n_heads; head++)
-		if (leg->kind == STREAMED_REST || choice_has(p, head, pos))
-			kept[head * n_words + window / 64] |= UINT64_C(1) << window % 64;
+	for (uint32_t head = 0; head < n_heads; head++) {
+		if (leg->kind != STREAMED_REST && !choice_has(p, head, pos))
+			continue;
+		for (uint32_t i = begin; i < end; i++)
+			v->kept[head * n_words + i / 64] |= UINT64_C(1) << i % 64;
+	}
 }
 
 /* The path up to the leg's end: what is not seen in it, or not in it, is not there. Bits of windows
@@ -260,7 +264,7 @@ static bool find_windows(struct streamed *p, const struct streamed_leg *leg,
 		if (leg->kind != STREAMED_REST && !choice_has(p, n_heads, pos))
 			v->path[i].page = WORK_NONE;
 		else
-			window_see(p, leg, pos, n_words, v->kept);
+			windows_see(p, leg, pos, v->path[i].count, v);
 	}
 	return true;
 }
