@@ -279,7 +279,11 @@ int job_run(struct upload *u, const struct backend_job *job, const struct batch_
 	attend = make_attend(u->b, job, plan, &tables);
 	layer.attend = &attend;
 	r = batch_launch(u->b, &layer);
-	return r || !tables.lse_to ? r : add_exchange(u, job, &tables);
+	if (!r && tables.lse_to)
+		r = add_exchange(u, job, &tables);
+	if (r)
+		plan->plan_id = 0; /* the tokens that it took in are not on the device */
+	return r;
 }
 
 int job_ready(struct upload *u, const struct backend_job *job, const struct batch_need *need,
