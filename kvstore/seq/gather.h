@@ -21,7 +21,7 @@ struct gather {
 	uint32_t n_slices, n_device;
 	uint32_t n_tokens, n_device_tokens; /* of the path; behind it lies the tail */
 	uint32_t capacity;
-	uint64_t n_left; /* store_n_left, when its slices on the device were last known to be there */
+	uint64_t n_left; /* store_n_left, when the device was last known to have its slices */
 };
 
 /* All of the path is on the device, and it has no tail: nothing needs to be gathered. */

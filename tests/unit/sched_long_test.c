@@ -418,8 +418,8 @@ static void others_are_served_meanwhile(void **state)
 	documents_stop(f);
 }
 
-/* A layer of a chunk behind the long document's others; once its first leg is at work another session
- * of the same user computes something. */
+/* A layer of a chunk behind the long document's others; once its first leg is at work another
+ * session of the same user computes something. */
 static void compute_beside(struct fixture *f, uint64_t seq, uint32_t layer, struct client *other)
 {
 	const struct abi_entry step = {.kind = ABI_STEP, .count = 1, .layer = layer};
