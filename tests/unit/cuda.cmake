@@ -105,7 +105,7 @@ if(COPPICE_CUDA_INCLUDE)
 	set_target_properties(fake_nccl PROPERTIES
 		OUTPUT_NAME nccl SOVERSION 2 LIBRARY_OUTPUT_DIRECTORY ${fakes}
 		C_VISIBILITY_PRESET default)
-	coppice_test(NAME peers_test SOURCES unit/peers_test.c
+	coppice_test(NAME peers_test SOURCES unit/peers_test.c unit/no_launches.c
 		LIBS cuda_host coppice_kernels ${CMAKE_DL_LIBS} LABELS unit kernels tsan)
 	add_dependencies(peers_test fake_nccl)
 	set_tests_properties(peers_test PROPERTIES ENVIRONMENT "LD_LIBRARY_PATH=${fakes}")

@@ -151,26 +151,6 @@ const char *cudaGetErrorString(cudaError_t error)
 	return "some error";
 }
 
-/* Nothing here is brought or launched. */
-int device_bring(const struct device_bring *copy, device_stream stream)
-{
-	(void)copy;
-	(void)stream;
-	return cudaErrorUnknown;
-}
-
-void launch_chain_begin(struct launch_chain *chain)
-{
-	(void)chain;
-}
-
-int launch_chain_go(struct launch_chain *chain, struct CUstream_st *stream)
-{
-	(void)chain;
-	(void)stream;
-	return cudaErrorUnknown;
-}
-
 static struct {
 	uint32_t exchange, signals, append, bring;
 } n_loaded;
