@@ -319,9 +319,10 @@ COPPICE_MUST_CHECK int coppice_seq_wait(struct coppice_seq *seq, uint64_t timeou
  *      poll() on coppice_fd(c), with whatever else the app waits for
  *      coppice_seq_wait_poll(seq, &match) of each that was asked about
  *
- * One question a sequence at a time (-EBUSY). wait_poll: 0 or -ETIMEDOUT with the match, which ends
- * the question; -EAGAIN: not yet; -EINVAL: nothing was asked. wait_async: -EAGAIN: the daemon has
- * not read what was sent before. Neither blocks.
+ * One question a sequence at a time (-EBUSY), and until it is answered no tokens, which go behind
+ * what is cached (coppice_seq_extend, coppice_seq_draft, coppice_decode: -EBUSY). wait_poll: 0 or
+ * -ETIMEDOUT with the match, which ends the question; -EAGAIN: not yet; -EINVAL: nothing was asked.
+ * wait_async: -EAGAIN: the daemon has not read what was sent before. Neither blocks.
  */
 COPPICE_MUST_CHECK int coppice_seq_wait_async(struct coppice_seq *seq, uint64_t timeout_ns);
 COPPICE_MUST_CHECK int coppice_seq_wait_poll(struct coppice_seq *seq,

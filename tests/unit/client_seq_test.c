@@ -331,6 +331,8 @@ static void an_answer_is_polled_for(void **state)
 	assert_int_equal(coppice_seq_wait_async(second, COPPICE_SECONDS(20)), 0);
 	assert_int_equal(coppice_seq_wait_async(second, COPPICE_SECONDS(20)), -EBUSY);
 	assert_explained(f, "asked about already");
+	assert_int_equal(coppice_seq_extend(second, f->ids, 100, NULL), -EBUSY);
+	assert_explained(f, "more of it may be cached by now; take the answer");
 	assert_int_equal(coppice_seq_wait_poll(second, &match), -EAGAIN);
 	assert_int_equal(readable(coppice_fd(f->c), 30), 0);
 	assert_int_equal(coppice_seq_extend(first, f->ids, 100, NULL), 0);

@@ -61,7 +61,7 @@ static int check_some(struct coppice_seq *seq, const struct tokens *tokens)
 	if (tokens->n == 0 || !tokens->ids)
 		return explain(seq->lane->c->key, -EINVAL,
 			       "%s: there are no tokens; give at least one", tokens->what);
-	return 0;
+	return seq_check_unasked(seq, tokens->what);
 }
 
 int coppice_seq_extend(struct coppice_seq *seq, const uint32_t *ids, uint32_t n,

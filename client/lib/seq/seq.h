@@ -19,6 +19,9 @@ struct coppice_seq {
 /* A sequence on a lane under a handle that the daemon gave. NULL: out of memory. */
 MUST_CHECK struct coppice_seq *seq_new(struct coppice_lane *lane, uint64_t handle,
 				       const struct model *model);
+/* Tokens go behind what is cached, which a question that is not answered yet may change. 0, or
+ * -EBUSY, explained for the function what. */
+MUST_CHECK int seq_check_unasked(struct coppice_seq *seq, const char *what);
 /* Tells the daemon that a handle is not wanted any more. Blocks for a message and its answer. */
 void seq_release(struct coppice *c, uint64_t handle);
 struct coppice_match seq_match_of(const Coppice__SeqReply *reply);

@@ -52,6 +52,16 @@ int coppice_seq_wait(struct coppice_seq *seq, uint64_t timeout_ns, struct coppic
 	return take_match(seq, call.what, r, &answer, ret_match);
 }
 
+int seq_check_unasked(struct coppice_seq *seq, const char *what)
+{
+	if (!seq->is_asked)
+		return 0;
+	return explain(seq->lane->c->key, -EBUSY,
+		       "%s: the sequence's prompt is being asked about, and more of it may be "
+		       "cached by now; take the answer with coppice_seq_wait_poll first",
+		       what);
+}
+
 int coppice_seq_wait_async(struct coppice_seq *seq, uint64_t timeout_ns)
 {
 	Coppice__SeqWait message = message_of(seq, timeout_ns);

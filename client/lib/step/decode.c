@@ -46,7 +46,7 @@ static int check_seq(struct coppice *c, uint32_t i, const struct coppice_decode_
 		return explain(c->key, -EINVAL,
 			       "%s: sequence %u has a draft of %u tokens: give %u at most", what, i,
 			       s->n_new, ABI_DECODE_DRAFT_MAX);
-	return 0;
+	return seq_check_unasked(s->seq, what);
 }
 
 static int check(struct coppice *c, const struct coppice_decode *decode, size_t *ret_bytes)

@@ -8,6 +8,7 @@
  */
 #include "wait.h"
 
+#include "daemon/sched/core/lane.h"
 #include "proto/arith.h"
 
 #include <errno.h>
@@ -33,12 +34,25 @@ static void answer(struct waits *w, struct sched_seq *seq, const struct store_ma
 	requests_answer(&w->core->requests, request);
 }
 
+/* Does its lane hold a step of it? What the step brings goes behind the path as it was then. */
+static bool has_a_step(const struct sched_seq *seq)
+{
+	const struct sched_lane *lane = seq->lane;
+
+	for (uint32_t i = 0; lane->state != STEP_FREE && i < lane->step.n_parts; i++)
+		if (lane->step.parts[i].seq == seq)
+			return true;
+	return false;
+}
+
 static void look_at(struct waits *w, struct sched_seq *seq)
 {
 	struct store_match match = {0};
 	uint32_t n_before = store_seq_n_tokens(seq->store);
-	int r = store_seq_rematch(seq->store, w->core->now_ns, &match);
+	int r = -EBUSY;
 
+	if (!has_a_step(seq))
+		r = store_seq_rematch(seq->store, w->core->now_ns, &match);
 	seq->session->tokens_matched += store_seq_n_tokens(seq->store) - n_before;
 
 	w->core->next_tick_ns = 0; /* it may have taken a claim over: the lease has an end */
