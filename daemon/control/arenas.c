@@ -16,6 +16,7 @@
 #include "arena_room.h"
 
 #include "daemon/base/log.h"
+#include "daemon/sched/core/arena_number.h"
 #include "daemon/sched/seq/complete.h"
 #include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/refuse.h"
@@ -100,7 +101,7 @@ static bool free_may_go(const struct sched *s, const struct sched_request *rq);
 static void device_begin(struct session *s, uint64_t id, const Coppice__ArenaNew *m,
 			 uint32_t number)
 {
-	struct shm *arena = &s->arenas[number - 1];
+	struct shm *arena = &s->arenas[arena_place(number) - 1];
 	struct arena_call *call;
 	struct request *request;
 
@@ -149,7 +150,7 @@ static int arena_send(struct session *s, uint64_t id, const struct shm *shm, uin
 /* Made here and now; the scheduler hears of it when it is sealed. */
 static void host_begin(struct session *s, uint64_t id, const Coppice__ArenaNew *m, uint32_t number)
 {
-	struct shm *arena = &s->arenas[number - 1];
+	struct shm *arena = &s->arenas[arena_place(number) - 1];
 	int r;
 
 	if (!request_may_carry(s, id) || !may_leave_one_open(s, id))
@@ -175,7 +176,8 @@ static void host_begin(struct session *s, uint64_t id, const Coppice__ArenaNew *
 static void new_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__ArenaNew *m = message;
-	uint32_t number = shm_find_free(s->arenas, s->home->config->max_arenas);
+	uint32_t place = shm_find_free(s->arenas, s->home->config->max_arenas);
+	uint32_t number = place ? arena_number(place, s->arenas[place - 1].generation) : 0;
 
 	if (!arena_check(s, id, m, number))
 		return;
@@ -189,7 +191,7 @@ static struct shm *arena_of(const struct request *request)
 {
 	const struct arena_call *call = request->sched.room;
 
-	return &request->session->arenas[call->arena - 1];
+	return &request->session->arenas[arena_place(call->arena) - 1];
 }
 
 static int device_send(struct request *request)
@@ -297,17 +299,16 @@ static int add_serve(struct sched *s, struct sched_request *rq)
 {
 	const struct arena_call *call = rq->room;
 	struct sched_session *session = rq->session;
-	uint32_t number = call->arena;
+	uint32_t place = arena_place(call->arena);
 	bool device = !call->base;
 	uint64_t base;
 
-	assert(number >= 1 && number <= s->core.config->max_arenas &&
-	       !session->arenas[number].base);
+	assert(place >= 1 && place <= s->core.config->max_arenas && !session->arenas[place].base);
 	int r = device ? device_arena_make(s, rq, &base) : host_arena_reach(s, rq, &base);
 
 	if (r < 0)
 		return r;
-	session->arenas[number] = (struct sched_arena){base, call->bytes, device};
+	session->arenas[place] = (struct sched_arena){base, call->bytes, device, call->arena};
 	return 0;
 }
 
@@ -331,9 +332,12 @@ static void on_filled(struct shm_chore *chore)
 		request_over(request);
 }
 
-static struct shm *find_in(struct session *s, uint32_t number, enum shm_state state)
+struct shm *arena_find(struct session *s, uint32_t number, enum shm_state state)
 {
-	return shm_find_in(s->arenas, s->home->config->max_arenas, number, state);
+	struct shm *arena =
+		shm_find_in(s->arenas, s->home->config->max_arenas, arena_place(number), state);
+
+	return arena && arena->generation == arena_generation(number) ? arena : NULL;
 }
 
 static void seal_refuse(struct session *s, uint64_t id, uint32_t arena, int r)
@@ -362,7 +366,7 @@ static void ids_ready(struct session *s, uint64_t id, struct shm *arena)
 static void seal_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__ArenaSeal *m = message;
-	struct shm *arena = find_in(s, m->arena, SHM_NEW);
+	struct shm *arena = arena_find(s, m->arena, SHM_NEW);
 	struct request *request;
 	struct arena_call *call;
 	int r;
@@ -434,7 +438,7 @@ static void fail_steps_with(struct sched *s, struct sched_session *session, uint
 static int free_serve(struct sched *s, struct sched_request *rq)
 {
 	const struct arena_call *call = rq->room;
-	struct sched_arena *arena = &rq->session->arenas[call->arena];
+	struct sched_arena *arena = &rq->session->arenas[arena_place(call->arena)];
 
 	fail_steps_with(s, rq->session, call->arena);
 	session_drop_arena(s, arena);
@@ -471,8 +475,8 @@ static void free_answer(struct request *request)
 static void free_begin(struct session *s, uint64_t id, const void *message)
 {
 	const Coppice__ArenaFree *m = message;
-	struct shm *known = find_in(s, m->arena, SHM_READY);
-	struct shm *arena = known ? known : find_in(s, m->arena, SHM_NEW);
+	struct shm *known = arena_find(s, m->arena, SHM_READY);
+	struct shm *arena = known ? known : arena_find(s, m->arena, SHM_NEW);
 	struct arena_call *call;
 	struct request *request;
 

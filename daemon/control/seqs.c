@@ -4,6 +4,7 @@
  * Token ids lie in an arena, which the client may write at any time: they are looked at once, when
  * they are copied. Open and wait have one answer, what of the prompt is there.
  */
+#include "arenas.h"
 #include "seqs.h"
 
 #include "daemon/sched/seq/seq.h"
@@ -51,7 +52,7 @@ static void match_send(struct request *request, uint64_t handle, const struct st
 static const uint32_t *tokens_find(struct session *s, uint64_t id, const Coppice__SeqOpen *m)
 {
 	const struct config *config = s->home->config;
-	const struct shm *arena = shm_find(s->arenas, config->max_arenas, m->arena);
+	const struct shm *arena = arena_find(s, m->arena, SHM_READY);
 	uint64_t bytes = (uint64_t)m->n_tokens * sizeof(uint32_t);
 
 	if (!arena)

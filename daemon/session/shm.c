@@ -30,11 +30,6 @@ struct shm *shm_find_in(struct shm *table, uint32_t n, uint32_t number, enum shm
 	return &table[number - 1];
 }
 
-struct shm *shm_find(struct shm *table, uint32_t n, uint32_t number)
-{
-	return shm_find_in(table, n, number, SHM_READY);
-}
-
 int shm_new(struct shm *shm, const char *name, size_t bytes)
 {
 	void *map;
@@ -42,8 +37,12 @@ int shm_new(struct shm *shm, const char *name, size_t bytes)
 
 	if (r < 0)
 		return r;
-	*shm = (struct shm){
-		.state = SHM_NEW, .map = map, .bytes = bytes, .fd = fd, .notify_fd = -1};
+	*shm = (struct shm){.state = SHM_NEW,
+			    .map = map,
+			    .bytes = bytes,
+			    .fd = fd,
+			    .notify_fd = -1,
+			    .generation = shm->generation};
 	return 0;
 }
 
@@ -135,8 +134,12 @@ void shm_drop(struct shm *shm, struct shm_pages *pages, uid_t uid)
 
 void shm_new_device(struct shm *shm, size_t bytes)
 {
-	*shm = (struct shm){
-		.state = SHM_ADDING, .bytes = bytes, .device = true, .fd = -1, .notify_fd = -1};
+	*shm = (struct shm){.state = SHM_ADDING,
+			    .bytes = bytes,
+			    .device = true,
+			    .fd = -1,
+			    .notify_fd = -1,
+			    .generation = shm->generation};
 }
 
 int shm_notify_new(struct shm *shm, int *ret_fd)
@@ -160,5 +163,8 @@ void shm_done(struct shm *shm)
 		close(shm->fd);
 	if (shm->notify_fd >= 0)
 		close(shm->notify_fd);
-	*shm = (struct shm){.state = SHM_FREE, .fd = -1, .notify_fd = -1};
+	*shm = (struct shm){.state = SHM_FREE,
+			    .fd = -1,
+			    .notify_fd = -1,
+			    .generation = (uint16_t)(shm->generation + 1)};
 }

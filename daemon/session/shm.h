@@ -36,13 +36,12 @@ struct shm {
 	bool coming; /* that is under way: not all of its pages are mapped yet */
 	int fd; /* owned: of what is not sealed; else -1 */
 	int notify_fd; /* owned: the daemon's end of a lane's completion descriptor; -1: none */
+	uint16_t generation; /* counts: how often the entry has become free again */
 };
 
 /* Number of a free entry, 0: none. */
 uint32_t shm_find_free(const struct shm *table, uint32_t n);
-/* The entry of a number that is READY; NULL where there is none. */
-struct shm *shm_find(struct shm *table, uint32_t n, uint32_t number);
-/* The same of those in another state. */
+/* The entry of a number if it is in the given state; NULL where there is none. */
 struct shm *shm_find_in(struct shm *table, uint32_t n, uint32_t number, enum shm_state state);
 /* Makes a segment of bytes, NEW: its descriptor is for the client, to map it. 0 or -errno. */
 MUST_CHECK int shm_new(struct shm *shm, const char *name, size_t bytes);

@@ -6,6 +6,7 @@
 #include "daemon/control/lanes.h"
 #include "daemon/control/seqs.h"
 #include "daemon/control/verbs.h"
+#include "daemon/sched/core/arena_number.h"
 #include "daemon/sched/verbs/models.h"
 #include "daemon/sched/verbs/sessions.h"
 
@@ -404,6 +405,32 @@ static void a_freed_arena_fails_its_own_steps_alone(void **state)
 	free(ids);
 }
 
+/* What names a freed arena never reaches the one that came to its place. */
+static void a_freed_arenas_number_is_not_the_next_ones(void **state)
+{
+	struct fixture *f = *state;
+	struct arena_call call = {.arena = 1};
+	struct sched_request remove = {.serve = verb_arena_free.serve,
+				       .session = f->c.session,
+				       .room = &call};
+	struct sched_request add = {.serve = verb_arena_new.serve,
+				    .session = f->c.session,
+				    .room = &call};
+	struct abi_step_seq rec = client_step_seq(&f->c, f->seq, 1);
+	struct abi_entry trim = {.kind = ABI_TRIM, .seq = f->seq};
+
+	assert_int_equal(harness_call(&f->h, &remove), 0);
+	call = (struct arena_call){arena_number(1, 1), f->c.arena, f->c.arena_bytes};
+	assert_int_equal(harness_call(&f->h, &add), 0);
+
+	assert_ends(client_extend(&f->c, f->seq, fixture_ids, 1), 0, ABI_OK);
+	assert_ends(client_step(&f->c, &rec, 0), -EINVAL, ABI_BAD_ARENA);
+	assert_ends(client_do(&f->c, trim, NULL, 0), 0, ABI_OK);
+	assert_ends(client_extend(&f->c, f->seq, fixture_ids, 1), 0, ABI_OK);
+	rec.arena_in = rec.arena_out = call.arena;
+	assert_ends(client_step(&f->c, &rec, 0), 0, ABI_OK);
+}
+
 static void open_entries_end_when_the_scheduler_does(void **state)
 {
 	struct fixture *f = *state;
@@ -446,6 +473,7 @@ int main(void)
 		TEST(a_draining_daemon_takes_no_new_sequences),
 		TEST(open_entries_end_when_the_session_does),
 		TEST(a_freed_arena_fails_its_own_steps_alone),
+		TEST(a_freed_arenas_number_is_not_the_next_ones),
 		TEST(open_entries_end_when_the_scheduler_does),
 	};
 

@@ -11,6 +11,7 @@
 
 #include "daemon/backend/ledger.h"
 #include "proto/clock.h"
+#include "arena_number.h"
 #include "handles.h"
 #include "lane.h"
 #include "lanes_clock.h"
@@ -73,9 +74,12 @@ static inline const struct sched_arena *session_arena(const struct sched_core *c
 						      const struct sched_session *session,
 						      uint32_t number)
 {
-	if (number > core->config->max_arenas || !session->arenas[number].base)
+	uint32_t place = arena_place(number);
+
+	if (place > core->config->max_arenas || !session->arenas[place].base ||
+	    session->arenas[place].number != number)
 		return NULL;
-	return &session->arenas[number];
+	return &session->arenas[place];
 }
 
 static inline bool core_failed(const struct sched_core *core)

@@ -52,6 +52,7 @@ struct sched_arena {
 	uint64_t base; /* the backend's address; 0: no arena */
 	uint64_t bytes;
 	bool device; /* memory of the backend's own device; else lent by the loop */
+	uint32_t number; /* as the client names it: arena_number.h */
 };
 
 /* How an entry ended. status: 0 or -errno; where: index of the offending sequence or token. */
@@ -146,7 +147,7 @@ struct sched_session {
 	int doorbell_fd; /* lent by the loop */
 	/* owned array of config.max_models, each a user of the model; number = index + 1 */
 	struct sched_model **models;
-	struct sched_arena *arenas; /* owned array of config.max_arenas + 1, by number */
+	struct sched_arena *arenas; /* owned array of config.max_arenas + 1, by place */
 	struct sched_lane_list lanes; /* owned */
 	struct sched_seq_list seqs; /* owned */
 	/* nothing is left but device arenas, which the client's process may have open */
