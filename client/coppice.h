@@ -413,8 +413,9 @@ COPPICE_MUST_CHECK int coppice_seq_sparse(struct coppice_seq *seq,
 					  uint64_t *ret_ticket);
 /* Keeps the sequence's tokens from eviction for for_ns, also after its end: 1 to the daemon's
  * max_pin_ms (-EINVAL). *ret_pin is the pin's number, for coppice_unpin; may be NULL. -EUSERS: the
- * user has as many pins as allowed; -EDQUOT: they would keep more of the pool than allowed. Blocks
- * for a message and its answer. */
+ * user has as many pins as allowed; -EDQUOT: they would keep more of the pool than allowed; -EBUSY,
+ * of a sequence longer than the pool: it has an extension, ask again when its tokens are computed.
+ * Blocks for a message and its answer. */
 COPPICE_MUST_CHECK int coppice_seq_pin(struct coppice_seq *seq, uint64_t for_ns, uint64_t *ret_pin);
 /* Ends a pin. -ENOENT: there is none of that number, or not any more. Blocks for a message and its
  * answer. */

@@ -261,7 +261,8 @@ const struct store_slice *store_node_slices(const struct store_node *n, uint32_t
 uint64_t *store_node_scratch(struct store_node *n);
 
 /* Pins: the path of a sequence, or of a node by id, counts as used until until_ns. -EUSERS: the
- * domain has as many as it may; -EDQUOT: they would keep more than they may. */
+ * domain has as many as it may; -EDQUOT: they would keep more than they may; -EBUSY, of a sequence
+ * that was longer than the pool: while it is extended; -ENOSPC: no room below for what it has. */
 MUST_CHECK int store_seq_pin(struct store_seq *q, uint64_t until_ns, uint64_t *ret_pin);
 MUST_CHECK int store_node_pin(struct store *s, uint64_t node_id, uint64_t until_ns,
 			      uint64_t *ret_pin);

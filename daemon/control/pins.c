@@ -69,6 +69,10 @@ static void seq_begin(struct session *s, uint64_t id, const void *message)
 
 static int pin_refuse(struct sched *s, struct sched_request *rq, int error)
 {
+	if (error == -EBUSY)
+		return refuse(rq, error, "seq",
+			      "The sequence has an extension: ask again when its tokens are "
+			      "computed.");
 	if (error != -EDQUOT)
 		return refuse_by_store(rq, error);
 	return refuse(rq, error, NULL,

@@ -1,5 +1,5 @@
 /*
- * seq.c - opening, matching again, forking, trimming and closing sequences; see store.h.
+ * seq.c - opening, matching again, forking, pinning, trimming and closing sequences; see store.h.
  *
  * Opening follows the prompt down the tree as far as it is on the device. What is left is wanted
  * from lower tiers, or waited for where another claims it, or claimed; at any time it is one of the
@@ -15,6 +15,7 @@
 #include "kvstore/tree/collapse.h"
 #include "kvstore/tree/lru.h"
 #include "kvstore/tree/node.h"
+#include "kvstore/tree/pin.h"
 #include "kvstore/tree/radix.h"
 #include "kvstore/tree/namespace.h"
 #include "tail.h"
@@ -160,6 +161,16 @@ int store_seq_fork(struct store_seq *q, uint64_t now_ns, struct store_seq **ret)
 		return r;
 	*ret = fork;
 	return 0;
+}
+
+/* What keeps a path keeps its nodes: a tail is none yet. */
+int store_seq_pin(struct store_seq *q, uint64_t until_ns, uint64_t *ret_pin)
+{
+	if (q->tail.n > 0 && (q->tail.held || q->n_live > 0))
+		return -EBUSY;
+	int r = tail_join(q);
+
+	return r ? r : pin_new(node_store(q->node), q->node, q->n_path, until_ns, ret_pin);
 }
 
 void store_seq_close(struct store_seq *q, uint64_t now_ns)

@@ -112,9 +112,8 @@ static void path_uncharge(struct store_node *n)
 	}
 }
 
-/* -ENOMEM, -EUSERS, -EDQUOT. */
-static int pin_new(struct store *s, struct store_node *n, uint32_t n_path, uint64_t until_ns,
-		   uint64_t *ret_pin)
+int pin_new(struct store *s, struct store_node *n, uint32_t n_path, uint64_t until_ns,
+	    uint64_t *ret_pin)
 {
 	struct pin_heap *h = &s->pin_heap;
 	uint32_t most = s->config.max_domain_pins;
@@ -176,11 +175,6 @@ void pin_done(struct store *s)
 	while (s->pin_heap.n > 0)
 		pin_end(s, s->pin_heap.pins[0]);
 	free(s->pin_heap.pins);
-}
-
-int store_seq_pin(struct store_seq *q, uint64_t until_ns, uint64_t *ret_pin)
-{
-	return pin_new(node_store(q->node), q->node, q->n_path, until_ns, ret_pin);
 }
 
 int store_node_pin(struct store *s, uint64_t node_id, uint64_t until_ns, uint64_t *ret_pin)

@@ -3,6 +3,8 @@
 #include "documents.h"
 
 #include "proto/clock.h"
+#include "daemon/control/pins.h"
+#include "daemon/control/verbs.h"
 #include "daemon/sched/round.h"
 
 #include <errno.h>
@@ -63,6 +65,41 @@ static void a_document_longer_than_the_pool_is_computed_and_found(void **state)
 	assert_int_equal(client_close(&f->c, seq), 0);
 	assert_true(harness_status(&f->h).n_streamed > 0);
 	assert_true(harness_status(&f->h).staged_bytes > 0);
+	documents_stop(f);
+}
+
+/* Its last tokens, which are in no node of the tree yet, too. */
+static void a_pin_keeps_all_of_it(void **state)
+{
+	struct fixture *f = *state;
+	const uint32_t n = LONG_TOKENS - 8, other = 0;
+	struct store_match match;
+	uint64_t seq;
+
+	f->h.config.domain_pin_percent = 100;
+	f->h.config.host_tier_bytes = 16u << 20; /* less than all documents */
+	start_small(f);
+	seq = open_long(&f->c, 1, &match);
+	go_on(&f->c, seq, 0, LONG_TOKENS - DOC_CHUNK, DOC_CHUNK);
+	go_on(&f->c, seq, LONG_TOKENS - DOC_CHUNK, n, 8);
+	struct pin_call call = {.what = seq, .for_ns = UINT64_C(600) * NS_PER_S};
+	struct sched_request pin = {.serve = verb_seq_pin.serve,
+				    .session = f->c.session,
+				    .room = &call};
+
+	assert_int_equal(client_extend(&f->c, seq, &other, 1).status, 0);
+	assert_int_equal(harness_call(&f->h, &pin), -EBUSY);
+	struct abi_entry trim = {.kind = ABI_TRIM, .seq = seq, .arg = n};
+
+	assert_int_equal(client_do(&f->c, trim, NULL, 0).status, 0);
+	assert_int_equal(harness_call(&f->h, &pin), 0);
+	assert_int_equal(client_close(&f->c, seq), 0);
+	for (uint32_t i = 0; i < 2 * DOCS; i++)
+		document_use(&f->c, i % DOCS, DOC_CHUNKS);
+	seq = open_long(&f->c, LONG_TOKENS, &match);
+	match = document_await(&f->c, seq, match);
+	assert_int_equal(match.cached, n);
+	assert_int_equal(client_close(&f->c, seq), 0);
 	documents_stop(f);
 }
 
@@ -494,6 +531,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(a_document_longer_than_the_pool_is_computed_and_found),
+		CASE(a_pin_keeps_all_of_it),
 		CASE(tokens_are_decoded_behind_it_one_by_one),
 		CASE(what_is_only_appended_needs_no_legs),
 		CASE(who_comes_waits_for_no_more_than_a_batch_of_it),
