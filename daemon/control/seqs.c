@@ -4,9 +4,9 @@
  * Token ids lie in an arena, which the client may write at any time: they are looked at once, when
  * they are copied. Open and wait have one answer, what of the prompt is there.
  */
-#include "arenas.h"
 #include "seqs.h"
 
+#include "arenas.h"
 #include "daemon/sched/seq/seq.h"
 #include "daemon/sched/step/step_end.h"
 #include "daemon/sched/verbs/beside.h"

@@ -382,9 +382,10 @@ static void lane_fail(struct streamed *p, struct sched_lane *lane, int r)
  * anew then. */
 static bool next_is_where_it_was(struct streamed *p)
 {
+	if (p->legs[p->n_begun].kind != STREAMED_DEVICE)
+		return true;
 	for (uint32_t i = 0; i < p->n_members; i++)
-		if (p->legs[p->n_begun].kind == STREAMED_DEVICE &&
-		    !gather_holds(&p->members[i].gather))
+		if (!gather_holds(&p->members[i].gather))
 			return false;
 	return true;
 }

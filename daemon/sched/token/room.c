@@ -232,15 +232,14 @@ static int part_extend(struct passes *p, struct sched_lane *lane, uint32_t part,
 /* It is in the pass, with some rows, or has failed. */
 static void lane_take(struct passes *p, struct sched_lane *lane, struct room *room)
 {
-	int r = 0;
-
 	room->n_of_lane = 0;
 	lane->decode.n_rows = 0;
 	lane->step.alone_ns = 0;
 	for (uint32_t i = 0; i < lane->step.n_parts; i++)
 		lane->step.parts[i].n_new = 0;
-	for (uint32_t i = 0; i < lane->step.n_parts && r == 0; i++) {
-		r = part_extend(p, lane, i, room);
+	for (uint32_t i = 0; i < lane->step.n_parts; i++) {
+		int r = part_extend(p, lane, i, room);
+
 		if (r < 0) {
 			step_fail(p->core, lane, outcome_of_store(r, i));
 			return;
