@@ -64,14 +64,6 @@ struct select_shares {
 	double kept_mass, total_mass;
 };
 
-static inline void select_add_shares(struct select_shares *to, const struct select_shares *more)
-{
-	to->attended += more->attended;
-	to->visible += more->visible;
-	to->kept_mass += more->kept_mass;
-	to->total_mass += more->total_mass;
-}
-
 /* Queries [begin, end) of a chunk. */
 struct select_range {
 	uint32_t begin, end;

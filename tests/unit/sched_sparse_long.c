@@ -79,51 +79,121 @@ static void long_fill(struct client *c, const struct abi_step_seq *rec, uint32_t
 	}
 }
 
+static void long_start(struct harness *h, struct client *c, uint64_t pool_bytes,
+		       uint64_t stage_bytes)
+{
+	harness_init(h);
+	h->ops = ops;
+	h->config.pool_bytes = pool_bytes;
+	h->config.stage_bytes = stage_bytes;
+	h->config.stage_block = 64;
+	h->config.host_tier_bytes = 16u << 20;
+	harness_start(h);
+	client_start(c, h, 1000, &shape, ARENA_BYTES);
+}
+
+/* A sequence of tokens that no other has. */
+static uint64_t long_open(struct client *c, uint32_t first_id)
+{
+	struct store_match match;
+	uint64_t seq;
+
+	assert_int_equal(client_open(c, &first_id, 1, &seq, &match), 0);
+	return seq;
+}
+
+static void long_ask(struct client *c, uint64_t seq, const struct abi_sparse *wish)
+{
+	struct abi_entry entry = {.kind = ABI_SPARSE, .seq = seq};
+
+	assert_int_equal(client_do(c, entry, wish, sizeof(*wish)).status, 0);
+}
+
+/* All layers of STEP tokens more of each, whose first ids are these; how the last ended. */
+static struct abi_completion long_step(struct client *c, const uint64_t *seqs,
+				       const uint32_t *first_ids, uint32_t n, uint32_t pos)
+{
+	struct abi_completion done = {0};
+	struct abi_step_seq recs[2];
+	uint32_t ids[STEP];
+
+	assert_true(n <= 2);
+	for (uint32_t i = 0; i < n; i++) {
+		for (uint32_t j = 0; j < STEP; j++)
+			ids[j] = first_ids[i] + pos + j;
+		recs[i] = client_step_seq(c, seqs[i], STEP);
+		recs[i].q += i * ARENA_BYTES / 2;
+		recs[i].k += i * ARENA_BYTES / 2;
+		recs[i].v += i * ARENA_BYTES / 2;
+		recs[i].o += i * ARENA_BYTES / 2;
+		assert_int_equal(client_extend(c, seqs[i], ids, STEP).status, 0);
+	}
+	for (uint32_t layer = 0; layer < shape.n_layers; layer++) {
+		for (uint32_t i = 0; i < n; i++)
+			long_fill(c, &recs[i], pos);
+		done = client_do(c,
+				 (struct abi_entry){.kind = ABI_STEP, .count = n, .layer = layer},
+				 recs, n * (uint32_t)sizeof(recs[0]));
+		assert_int_equal(done.status, 0);
+	}
+	return done;
+}
+
 /* A prompt of LONG tokens in steps of STEP; back: trimmed by as many after some steps, and gone on
  * from there. */
 static void long_prefill(uint64_t pool_bytes, uint64_t stage_bytes, const struct abi_sparse *wish,
 			 bool back, struct long_run *ret)
 {
+	const uint32_t first_id = 0;
+	struct abi_entry trim = {.kind = ABI_TRIM};
 	struct harness h = {0};
-	uint32_t ids[LONG], n_steps = 0;
-	struct store_match match;
+	uint32_t n_steps = 0;
 	struct client c;
-	uint64_t seq;
 
-	for (uint32_t i = 0; i < LONG; i++)
-		ids[i] = i;
-	harness_init(&h);
-	h.ops = ops;
-	h.config.pool_bytes = pool_bytes;
-	h.config.stage_bytes = stage_bytes;
-	h.config.stage_block = 64;
-	h.config.host_tier_bytes = 16u << 20;
-	harness_start(&h);
-	client_start(&c, &h, 1000, &shape, ARENA_BYTES);
-	assert_int_equal(client_open(&c, ids, 1, &seq, &match), 0);
-	struct abi_entry entry = {.kind = ABI_SPARSE, .seq = seq};
+	long_start(&h, &c, pool_bytes, stage_bytes);
+	trim.seq = long_open(&c, first_id);
 	if (wish)
-		assert_int_equal(client_do(&c, entry, wish, sizeof(*wish)).status, 0);
+		long_ask(&c, trim.seq, wish);
 	for (uint32_t pos = 0; pos < LONG; pos += STEP) {
-		struct abi_step_seq rec = client_step_seq(&c, seq, STEP);
-
 		if (back && n_steps++ == 14) {
 			pos -= 2 * STEP;
-			entry = (struct abi_entry){.kind = ABI_TRIM, .seq = seq, .arg = pos};
-			assert_int_equal(client_do(&c, entry, NULL, 0).status, 0);
+			trim.arg = pos;
+			assert_int_equal(client_do(&c, trim, NULL, 0).status, 0);
 		}
-		assert_int_equal(client_extend(&c, seq, ids + pos, STEP).status, 0);
-		for (uint32_t layer = 0; layer < shape.n_layers; layer++) {
-			long_fill(&c, &rec, pos);
-			ret->done = client_step(&c, &rec, layer);
-			assert_int_equal(ret->done.status, 0);
-		}
-		oracle_decode(shape.dtype, ret->o, c.arena + rec.o, (size_t)STEP * long_q_values());
+		ret->done = long_step(&c, &trim.seq, &first_id, 1, pos);
 	}
+	oracle_decode(shape.dtype, ret->o, c.arena + client_step_seq(&c, trim.seq, STEP).o,
+		      (size_t)STEP * long_q_values());
 	ret->staged_bytes = harness_status(&h).staged_bytes;
-	assert_int_equal(client_close(&c, seq), 0);
+	assert_int_equal(client_close(&c, trim.seq), 0);
 	client_end(&c);
 	harness_stop(&h);
+}
+
+/* The last step of such a prompt, and of another one that asks only then: of its path nothing is
+ * known, and all is seen. */
+static struct abi_completion long_last(const struct abi_sparse *wish, uint32_t n)
+{
+	const uint32_t first_ids[2] = {0, 2 * LONG};
+	struct abi_completion done;
+	struct harness h = {0};
+	uint64_t seqs[2];
+	struct client c;
+
+	long_start(&h, &c, SMALL_POOL, STAGE);
+	for (uint32_t i = 0; i < n; i++) {
+		seqs[i] = long_open(&c, first_ids[i]);
+		if (i == 0)
+			long_ask(&c, seqs[i], wish);
+		for (uint32_t pos = 0; pos < LONG - STEP; pos += STEP)
+			long_step(&c, &seqs[i], &first_ids[i], 1, pos);
+		if (i == 1)
+			long_ask(&c, seqs[i], wish);
+	}
+	done = long_step(&c, seqs, first_ids, n, LONG - STEP);
+	client_end(&c);
+	harness_stop(&h);
+	return done;
 }
 
 /* A GPU knows no fp32: fp16 of twice the head dim, so that pages stay as large. */
@@ -135,6 +205,19 @@ static void long_use(const struct backend_ops *backend)
 	shape.dtype = WORK_FP16;
 	shape.head_dim = 128;
 	shape.scale = 0.0884f;
+}
+
+void long_check_seen(const struct backend_ops *backend)
+{
+	const struct abi_sparse wish = {0.8, 8, 64, 1, 1};
+	struct abi_completion one, both;
+
+	long_use(backend);
+	one = long_last(&wish, 1);
+	both = long_last(&wish, 2);
+	assert_true(one.attended < 0.8f && one.mass < 1);
+	assert_true(fabsf(both.attended - (one.attended + 1) / 2) < 1e-3f);
+	assert_true(fabsf(both.mass - (one.mass + 1) / 2) < 1e-3f);
 }
 
 void long_check(const struct backend_ops *backend)

@@ -15,5 +15,8 @@ double sparse_distance(const float *a, const float *b, size_t n);
 
 /* What is not chosen stays where it is. Asserts; a backend that is not the CPU's gets fp16. */
 void long_check(const struct backend_ops *backend);
+/* A step of which a part was chosen for and a part was not says what it has seen of both. As
+ * above. */
+void long_check_seen(const struct backend_ops *backend);
 
 #endif

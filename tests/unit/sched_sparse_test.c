@@ -382,6 +382,12 @@ static void what_is_not_chosen_stays_where_it_is(void **state)
 	long_check(ops);
 }
 
+static void what_is_seen_whole_beside_a_choice_counts(void **state)
+{
+	(void)state;
+	long_check_seen(ops);
+}
+
 /* A backend that cannot estimate takes no wish but for everything. */
 static void a_backend_that_cannot_says_so(void **state)
 {
@@ -524,6 +530,7 @@ int main(int argc, char **argv)
 		TEST(drafts_stay_exact),
 		TEST(wishes_that_make_no_sense_are_refused),
 		cmocka_unit_test(what_is_not_chosen_stays_where_it_is),
+		cmocka_unit_test(what_is_seen_whole_beside_a_choice_counts),
 		cmocka_unit_test(a_backend_that_cannot_says_so),
 		TEST(exact_prefill_may_do_without_its_list),
 		TEST(what_finds_no_room_as_chosen_is_exact_and_says_so),

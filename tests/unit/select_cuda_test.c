@@ -132,10 +132,11 @@ static void compare(struct oracle_random *random, enum kind kind)
 	world_run(&w);
 	for (uint32_t i = 0; i < w.n_rows; i++) {
 		const struct device_selected *at = &w.on.selected[i];
-		struct select_shares row = {(double)at->n_queries * at->n_kept,
-					    (double)at->n_queries * at->n_seen, at->kept_mass,
-					    at->total_mass};
-		select_add_shares(&got, &row);
+
+		got.attended += (double)at->n_queries * at->n_kept;
+		got.visible += (double)at->n_queries * at->n_seen;
+		got.kept_mass += at->kept_mass;
+		got.total_mass += at->total_mass;
 	}
 	if (memcmp(w.on.kept, w.want, w.n_rows * w.n_words * sizeof(*w.want)) != 0)
 		fail_msg("kind %d, %u blocks of %u, tau %g: another choice", kind, w.chunk.n_blocks,

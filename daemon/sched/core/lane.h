@@ -65,6 +65,12 @@ struct step_part {
 	struct backend_io io;
 };
 
+/* What slices saw of their paths that ask for sparse prefill, of what there was. */
+struct step_seen {
+	double attended, tokens; /* a slice's path, times its rows */
+	double mass, rows; /* the estimated share of it, times its rows */
+};
+
 /* A step that passed all checks. */
 struct step {
 	enum step_kind kind;
@@ -82,7 +88,7 @@ struct step {
 	/* address of a word that the device writes the ticket into; 0: none */
 	uint64_t device_word;
 	uint32_t word_arena; /* where that is; 0: none */
-	struct select_shares shares; /* of slices whose blocks were chosen */
+	struct step_seen seen;
 	uint32_t next_part, next_row; /* where the next slice begins */
 	uint64_t arrival_ns; /* 0: it was refused */
 	uint64_t done_ns; /* when it was done, as far as nothing failed; 0: it is not */

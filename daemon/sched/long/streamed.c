@@ -295,6 +295,7 @@ static void give_up(struct streamed *p)
 
 	members_drop(p, 0);
 	p->choice.sums = p->choice.made = p->choice.appended = false;
+	p->choice.shares = (struct select_shares){0};
 	p->n_legs = p->n_begun = p->n_ended = p->ask = 0;
 	p->in_flight = false;
 	while ((lane = step_first(steps, STEP_STREAMING)) != NULL)
@@ -438,6 +439,7 @@ static void go_ahead(struct streamed *p)
 
 static void slice_end(struct streamed *p)
 {
+	const struct select_shares chosen = p->choice.shares;
 	uint32_t n = p->n_members;
 
 	choice_end(p);
@@ -445,7 +447,7 @@ static void slice_end(struct streamed *p)
 	p->core->stats.prefill_jobs++;
 	for (uint32_t i = 0; i < n; i++)
 		step_finish_slice(p->core, p->members[i].lane,
-				  p->members[i].row + p->members[i].n_rows);
+				  p->members[i].row + p->members[i].n_rows, &chosen);
 }
 
 /* The backend has legs one after the other, and nothing between them. What is slow in batches too

@@ -64,6 +64,7 @@ struct streamed_choice {
 	uint64_t *kept; /* owned, bits: of each KV head, then of any */
 	const float *mass; /* the backend's: of the estimate before */
 	double *masses; /* owned: a KV head's */
+	struct select_shares shares; /* of what was chosen; all zero: nothing was */
 	uint32_t kept_room, masses_room;
 };
 

@@ -162,7 +162,7 @@ static int choose(struct streamed *p, uint32_t skip)
 	if (r < 0)
 		return r;
 	join_heads(p);
-	select_add_shares(&p->members[0].lane->step.shares, &sum);
+	p->choice.shares = sum;
 	return 0;
 }
 

@@ -226,11 +226,7 @@ static int submit_slice(struct batch *b, struct backend_batch *batch)
 	int r = sparse_choose(&b->sparse, &slice, batch);
 
 	b->chose_ns = core_clock(b->core) - start_ns;
-	if (r == 0)
-		r = submit(b, batch);
-	if (r == 0)
-		select_add_shares(&b->jobs[0].lanes[0]->step.shares, &b->sparse.shares);
-	return r;
+	return r ? r : submit(b, batch);
 }
 
 static int batch_try(struct batch *b)
@@ -252,6 +248,7 @@ static int batch_try(struct batch *b)
 	if (r != -ENOMEM || batch.jobs == b->backend_jobs)
 		return r;
 	/* Everything by its list takes less. */
+	b->sparse.shares = (struct select_shares){0};
 	return submit(b, &listed);
 }
 
@@ -360,7 +357,8 @@ bool batch_poll(struct batch *b)
 		core->now_ns = core_clock(core);
 		for (uint32_t i = 0; i < b->slice.n; i++)
 			step_finish_slice(core, b->jobs[0].lanes[0],
-					  b->slice.rows[i].row + b->slice.rows[i].n_rows);
+					  b->slice.rows[i].row + b->slice.rows[i].n_rows,
+					  &b->sparse.shares);
 	} else {
 		steps_finish(core);
 	}

@@ -30,7 +30,7 @@ struct sparse {
 	uint32_t *ranges; /* owned, first rows of these */
 	struct backend_chosen blocks; /* of them all, where the backend takes it */
 	struct work_tree tree; /* the slice's, with a query for each block of rows */
-	struct select_shares shares; /* of what was chosen for the batch */
+	struct select_shares shares; /* of what was chosen for the batch; all zero: nothing */
 	uint32_t lists_room, jobs_room, path_room, queries_room, io_room, chosen_room, bits_room,
 		ranges_room;
 };

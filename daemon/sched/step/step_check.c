@@ -266,7 +266,7 @@ static void step_begin(struct step *step, const struct abi_entry *e)
 	step->by_stream = e->flags & ABI_STEP_STREAM;
 	step->device_word = 0;
 	step->word_arena = 0;
-	step->shares = (struct select_shares){0};
+	step->seen = (struct step_seen){0};
 	step->next_part = step->next_row = 0;
 	step->arrival_ns = step->done_ns = 0;
 }

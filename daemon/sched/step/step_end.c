@@ -15,6 +15,7 @@
 #include "daemon/base/log.h"
 #include "daemon/sched/seq/pace.h"
 #include "daemon/sched/seq/seq.h"
+#include "step_check.h"
 
 #include <errno.h>
 
@@ -88,12 +89,17 @@ void steps_finish(struct sched_core *core)
 	}
 }
 
+static double share_of(double part, double all)
+{
+	return all > 0 ? part / all : 1;
+}
+
 static void finish(struct sched_core *core, struct sched_lane *lane)
 {
-	const struct select_shares *x = &lane->step.shares;
+	const struct step_seen *seen = &lane->step.seen;
 	struct outcome outcome = {
-		.attended = x->visible > 0 ? (float)(x->attended / x->visible) : 1,
-		.mass = x->total_mass > 0 ? (float)(x->kept_mass / x->total_mass) : 1,
+		.attended = (float)share_of(seen->attended, seen->tokens),
+		.mass = (float)share_of(seen->mass, seen->rows),
 	};
 
 	advance_parts(core, lane, &outcome);
@@ -104,10 +110,27 @@ static void finish(struct sched_core *core, struct sched_lane *lane)
 	complete_entry(core, lane, &outcome);
 }
 
-void step_finish_slice(struct sched_core *core, struct sched_lane *lane, uint32_t row_end)
+/* Rows of the next part, up to this one. What was attended to exactly counts, too. */
+static void count_seen(struct step *step, uint32_t row_end, const struct select_shares *chosen)
+{
+	const struct step_part *part = &step->parts[step->next_part];
+	double n_rows = row_end - step->next_row;
+	double n_tokens = n_rows * (store_seq_n_tokens(part->seq->store) + row_end);
+
+	if (!step_may_be_sparse(part))
+		return;
+	step->seen.attended += n_tokens * share_of(chosen->attended, chosen->visible);
+	step->seen.tokens += n_tokens;
+	step->seen.mass += n_rows * share_of(chosen->kept_mass, chosen->total_mass);
+	step->seen.rows += n_rows;
+}
+
+void step_finish_slice(struct sched_core *core, struct sched_lane *lane, uint32_t row_end,
+		       const struct select_shares *chosen)
 {
 	struct step *step = &lane->step;
 
+	count_seen(step, row_end, chosen);
 	step->next_row = row_end;
 	if (row_end == step->parts[step->next_part].n_new) {
 		step->next_row = 0;

@@ -11,8 +11,9 @@
  * clock. */
 void steps_finish(struct sched_core *core);
 /* Rows of the step's part next_part are done up to this one: it waits for its next turn, or is
- * done. */
-void step_finish_slice(struct sched_core *core, struct sched_lane *lane, uint32_t row_end);
+ * done. chosen: what they saw of their path; all zero: everything. */
+void step_finish_slice(struct sched_core *core, struct sched_lane *lane, uint32_t row_end,
+		       const struct select_shares *chosen);
 /* The step ends with this outcome and its extensions are void. It must not be STREAMING. */
 void step_fail(struct sched_core *core, struct sched_lane *lane, struct outcome outcome);
 /* The same, but a step that waits for a word ends only when that is there. Nothing of the step is
