@@ -163,13 +163,6 @@ static int text(struct args *args, const char **ret)
 	return 0;
 }
 
-static int socket_path(struct args *args, struct options *o)
-{
-	if (!*args->value)
-		return args_fail(args, "--socket has no name behind it");
-	return text(args, &o->socket_path);
-}
-
 static int yes(bool *ret)
 {
 	*ret = true;
@@ -210,7 +203,7 @@ static int take_option(struct options *o, int key, struct args *args)
 	case OPT_NAME:
 		return text(args, &o->model_name);
 	case 's':
-		return socket_path(args, o);
+		return args_name(args, &o->socket_path);
 	case 'd':
 		return text(args, &o->document);
 	case OPT_REPORT:

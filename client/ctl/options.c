@@ -141,14 +141,6 @@ static int take_duration(struct args *args, uint64_t *ret_ns, uint64_t *ret_unit
 }
 
 /* To evict a model without a name would be to evict all. */
-static int take_name(struct args *args, const char **ret)
-{
-	if (!*args->value)
-		return args_fail(args, "--%s has no name behind it", args->name);
-	*ret = args->value;
-	return 0;
-}
-
 static int take_option(struct options *options, int key, struct args *args)
 {
 	for (size_t i = 0; i < N_SOME; i++)
@@ -156,12 +148,12 @@ static int take_option(struct options *options, int key, struct args *args)
 			options->given |= some[i].mask;
 	switch (key) {
 	case 's':
-		return take_name(args, &options->socket);
+		return args_name(args, &options->socket);
 	case 'j':
 		options->json = true;
 		return 0;
 	case 'm':
-		return take_name(args, &options->model);
+		return args_name(args, &options->model);
 	case KEY_PINNED:
 		options->pinned = true;
 		return 0;

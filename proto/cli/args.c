@@ -159,6 +159,14 @@ int args_next(struct args *a)
 	return key;
 }
 
+int args_name(struct args *a, const char **ret)
+{
+	if (!*a->value)
+		return args_fail(a, "--%s has no name behind it", a->name);
+	*ret = a->value;
+	return 0;
+}
+
 int args_whole(struct args *a, uint64_t min, uint64_t max, uint64_t *ret)
 {
 	unsigned long long n;

@@ -66,6 +66,9 @@ MUST_CHECK int args_next(struct args *a);
 MUST_CHECK int args_fail(struct args *a, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* The value at hand, that may not be empty. 0, or -EINVAL and a sentence in why. */
+MUST_CHECK int args_name(struct args *a, const char **ret);
+
 /* The value at hand as a whole number from min to max. 0, or -EINVAL and a sentence in why. */
 MUST_CHECK int args_whole(struct args *a, uint64_t min, uint64_t max, uint64_t *ret);
 

@@ -123,6 +123,22 @@ static void test_a_value_too_many_or_too_few_is_said(void **state)
 	assert_refused(BEGIN("-js"), "--socket lacks its PATH");
 }
 
+static void test_a_name_is_not_empty(void **state)
+{
+	struct args a = BEGIN("-s", "x", "--socket=", "-s", "");
+	const char *name = NULL;
+	(void)state;
+
+	assert_next(&a, 's', "x");
+	assert_int_equal(args_name(&a, &name), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_next(&a, 's', "");
+		assert_int_equal(args_name(&a, &name), -EINVAL);
+		assert_string_equal(a.why, "--socket has no name behind it");
+	}
+	assert_string_equal(name, "x");
+}
+
 static void test_whole_numbers_have_limits(void **state)
 {
 	struct args a = BEGIN("-d", "7", "-d8", "-d", "-1", "-d", "x", "--depth=", "-d9999");
@@ -180,6 +196,7 @@ int main(void)
 		cmocka_unit_test(test_a_value_is_no_option),
 		cmocka_unit_test(test_a_value_in_brackets_may_be_left_out),
 		cmocka_unit_test(test_a_value_too_many_or_too_few_is_said),
+		cmocka_unit_test(test_a_name_is_not_empty),
 		cmocka_unit_test(test_whole_numbers_have_limits),
 		cmocka_unit_test(test_the_table_is_printed_in_its_order),
 	};

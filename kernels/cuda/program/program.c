@@ -148,7 +148,7 @@ static int init(struct backend_program *program, const struct batch *b, char why
 		return r;
 	assert(program->p->weights_bytes <= program->weights->bytes);
 	program->io = calloc(PROGRAM_MAX_ROWS, sizeof(*program->io));
-	return program->io ? scratch_init(program) : -ENOMEM;
+	return program->io ? scratch_init(program, b->queue.stream) : -ENOMEM;
 }
 
 uint64_t program_new_bytes(const struct program *p)

@@ -149,7 +149,7 @@ uint64_t scratch_bytes(const struct backend_program *program, uint32_t rows)
 	return c.bytes;
 }
 
-int scratch_init(struct backend_program *program)
+int scratch_init(struct backend_program *program, struct CUstream_st *stream)
 {
 	struct program_scratch *s = &program->scratch;
 	const struct program *p = program->p;
@@ -162,10 +162,12 @@ int scratch_init(struct backend_program *program)
 	}
 	s->block = c.block;
 	carve_all(program, PROGRAM_MAX_ROWS, &c, s);
-	if (cudaMemset(s->counters, 0, SOME_COUNTERS * sizeof(*s->counters)) != cudaSuccess)
+	if (cudaMemsetAsync(s->counters, 0, SOME_COUNTERS * sizeof(*s->counters), stream) !=
+	    cudaSuccess)
 		return -EIO;
-	if (p->n_turned && cudaMemcpy(s->inv_freq, p->inv_freq, p->n_turned / 2 * sizeof(double),
-				      cudaMemcpyHostToDevice) != cudaSuccess)
+	if (p->n_turned &&
+	    cudaMemcpyAsync(s->inv_freq, p->inv_freq, p->n_turned / 2 * sizeof(double),
+			    cudaMemcpyHostToDevice, stream) != cudaSuccess)
 		return -EIO;
 	return 0;
 }

@@ -68,8 +68,8 @@ bool program_reads_attention(const struct program *p, const struct program_kind 
 
 /* Bytes for so many rows. */
 uint64_t scratch_bytes(const struct backend_program *program, uint32_t rows);
-/* For PROGRAM_MAX_ROWS. 0, -ENOMEM, -EIO. */
-MUST_CHECK int scratch_init(struct backend_program *program);
+/* For PROGRAM_MAX_ROWS, filled on the stream that runs will be on. 0, -ENOMEM, -EIO. */
+MUST_CHECK int scratch_init(struct backend_program *program, struct CUstream_st *stream);
 void scratch_done(struct backend_program *program);
 
 #endif
