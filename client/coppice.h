@@ -308,7 +308,9 @@ COPPICE_MUST_CHECK int coppice_seq_open_many(struct coppice_lane *lane,
 					     struct coppice_match *ret_matches);
 /* Waits until nothing is pending any more: it is cached, or (its claimant gone) ours to compute.
  * -ETIMEDOUT with the match as it stands, also after an hour, the daemon's limit; -EBUSY: the
- * sequence is asked about already, or being extended. ret_match may be NULL. Blocks. */
+ * sequence is asked about already, or being extended. Where the daemon has not answered two seconds
+ * after the time it is -ETIMEDOUT, too, and the sequence stays asked about: call this again, or
+ * coppice_seq_wait_poll. ret_match may be NULL. Blocks. */
 COPPICE_MUST_CHECK int coppice_seq_wait(struct coppice_seq *seq, uint64_t timeout_ns,
 					struct coppice_match *ret_match);
 /*

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -346,6 +347,46 @@ static void an_answer_is_polled_for(void **state)
 	coppice_seq_close(second);
 }
 
+/* The daemon stands still for longer than it may. */
+static void wait_in_vain(struct fixture *f, struct coppice_seq *seq)
+{
+	struct coppice_match match;
+
+	daemon_pause(f);
+	assert_int_equal(coppice_seq_wait(seq, 0, &match), -ETIMEDOUT);
+	assert_explained(f, "the daemon has not answered in time");
+	assert_int_equal(coppice_seq_extend(seq, f->ids, 8, NULL), -EBUSY);
+	assert_int_equal(coppice_seq_wait_async(seq, 0), -EBUSY);
+	assert_int_equal(coppice_seq_wait_poll(seq, &match), -EAGAIN);
+	kill(f->daemon, SIGCONT);
+}
+
+/* What it says may be more than what is known: no tokens go behind that. */
+static void an_answer_that_is_late_is_waited_for(void **state)
+{
+	struct fixture *f = *state;
+	struct coppice_seq *first = client_open_seq(f, f->lane, 8);
+	struct coppice_seq *second = client_open_seq(f, f->lane, 8);
+	struct coppice_match match;
+
+	assert_non_null(first);
+	wait_in_vain(f, second);
+	assert_int_equal(await_answer(f, second, &match), -ETIMEDOUT);
+	assert_int_equal(match.pending, 7);
+	wait_in_vain(f, second);
+	assert_int_equal(coppice_seq_wait(second, 0, &match), -ETIMEDOUT);
+	assert_int_equal(match.pending, 7);
+	assert_int_equal(coppice_seq_wait_poll(second, &match), -EINVAL);
+	wait_in_vain(f, second); /* who has time is not told that it was up before */
+	assert_int_equal(coppice_seq_extend(first, f->ids, 8, NULL), 0);
+	assert_int_equal(step_all(f, first, 8), 0);
+	assert_int_equal(coppice_seq_wait(second, COPPICE_SECONDS(20), &match), 0);
+	assert_int_equal(match.cached, 7);
+	assert_int_equal(coppice_seq_extend(second, f->ids + 7, 1, NULL), 0);
+	coppice_seq_close(first);
+	coppice_seq_close(second);
+}
+
 /* The answer comes while somebody waits for another one, and reads it: the descriptor tells. */
 static void an_answer_that_another_call_has_read_is_told_of(void **state)
 {
@@ -487,6 +528,7 @@ int main(int argc, char **argv)
 		TEST(all_are_opened_or_none),
 		TEST(prompts_that_make_no_sense_are_named),
 		TEST(an_answer_is_polled_for),
+		TEST(an_answer_that_is_late_is_waited_for),
 		TEST(an_answer_that_another_call_has_read_is_told_of),
 		TEST(a_descriptor_comes_with_what_is_there),
 		TEST(a_question_goes_with_its_sequence),

@@ -249,6 +249,29 @@ int call_end(struct coppice *c, struct pending *pending, uint64_t timeout_ns, st
 	return take_answer(c, pending, await(c, pending, timeout_ns), ret);
 }
 
+/* Whoever stays pending is polled for. */
+static bool stays(struct coppice *c, struct pending *pending)
+{
+	bool stays;
+
+	pthread_mutex_lock(&c->lock);
+	stays = !pending->answer.reply;
+	if (stays)
+		pending->is_polled = true;
+	pthread_mutex_unlock(&c->lock);
+	return stays;
+}
+
+int call_end_or_stay(struct coppice *c, struct pending *pending, uint64_t timeout_ns,
+		     struct answer *ret)
+{
+	int r = await(c, pending, timeout_ns);
+
+	if (r == -ETIMEDOUT && stays(c, pending))
+		return explain_failed_call(c, pending->what, r);
+	return take_answer(c, pending, r, ret);
+}
+
 /* Reads what is there, unless somebody does. False: the answer is not among it. */
 static bool look_for_answer(struct coppice *c, struct pending *pending)
 {

@@ -65,6 +65,10 @@ MUST_CHECK int call_begin(struct coppice *c, struct call *call, struct pending *
 /* Waits for the answer: the rest of call_daemon. */
 MUST_CHECK int call_end(struct coppice *c, struct pending *pending, uint64_t timeout_ns,
 			struct answer *ret);
+/* The same, but what has no answer by then stays pending, for one more of these or call_poll: it is
+ * -ETIMEDOUT, and *ret not set. */
+MUST_CHECK int call_end_or_stay(struct coppice *c, struct pending *pending, uint64_t timeout_ns,
+				struct answer *ret);
 /* The same if the answer is there; -EAGAIN: it is not, and stays pending. Does not block. */
 MUST_CHECK int call_poll(struct coppice *c, struct pending *pending, struct answer *ret);
 /* The answer is not wanted any more. Not in a forked child. */

@@ -12,8 +12,9 @@ struct coppice_seq {
 	uint64_t handle;
 	struct model model;
 	struct coppice_match match; /* as the daemon last told */
-	struct pending question; /* where is_asked: coppice_seq_wait_async's */
+	struct pending question; /* where is_asked: coppice_seq_wait_async's, or an overdue one */
 	bool is_asked;
+	bool is_overdue; /* coppice_seq_wait has given up, but its answer will come */
 };
 
 /* A sequence on a lane under a handle that the daemon gave. NULL: out of memory. */

@@ -4,7 +4,7 @@
  *
  * The daemon keeps the time of a wait and answers at its end at the latest. A question is one
  * request of the sequence's own; it ends with its answer, with the sequence, or with the
- * connection.
+ * connection. A wait that the daemon is late for becomes such a question.
  */
 #include "client/lib/base/clock.h"
 #include "client/lib/lane/lane.h"
@@ -39,17 +39,49 @@ static int take_match(struct coppice_seq *seq, const char *what, int r, const st
 	return r;
 }
 
+static int refuse_another(struct coppice *c, const char *what)
+{
+	return explain(c->key, -EBUSY,
+		       "%s: the sequence was asked about already; take the answer with "
+		       "coppice_seq_wait_poll first",
+		       what);
+}
+
+/* An answer that comes too late may have moved the sequence on: no tokens go behind the old match
+ * until it is there. */
+static int await_answer(struct coppice_seq *seq, uint64_t timeout_ns,
+			struct coppice_match *ret_match)
+{
+	CLEANUP_ANSWER struct answer answer = ANSWER_NONE;
+	int r = call_end_or_stay(seq->lane->c, &seq->question, clock_add_ns(timeout_ns, GRACE_NS),
+				 &answer);
+
+	seq->is_asked = seq->is_overdue = r == -ETIMEDOUT && !answer.reply;
+	return take_match(seq, seq->question.what, r, &answer, ret_match);
+}
+
 int coppice_seq_wait(struct coppice_seq *seq, uint64_t timeout_ns, struct coppice_match *ret_match)
 {
-	Coppice__SeqWait message = message_of(seq, timeout_ns);
+	uint64_t deadline_ns = clock_add_ns(clock_now_ns(), timeout_ns);
 	struct call call = call_of("coppice_seq_wait");
-	CLEANUP_ANSWER struct answer answer = ANSWER_NONE;
-	int r;
+	struct coppice *c = seq->lane->c;
+	Coppice__SeqWait message;
+	int r = connection_check(c);
 
-	call.timeout_ns = clock_add_ns(timeout_ns, GRACE_NS);
+	if (r < 0)
+		return r;
+	if (seq->is_asked && !seq->is_overdue)
+		return refuse_another(c, call.what);
+	if (seq->is_overdue) {
+		r = await_answer(seq, timeout_ns, ret_match);
+		timeout_ns = clock_left_ns(deadline_ns);
+		if (r != -ETIMEDOUT || seq->is_overdue || timeout_ns == 0)
+			return r;
+	}
+	message = message_of(seq, timeout_ns);
 	call.request.seq_wait = &message;
-	r = call_daemon(seq->lane->c, &call, &answer);
-	return take_match(seq, call.what, r, &answer, ret_match);
+	r = call_begin(c, &call, &seq->question);
+	return r < 0 ? r : await_answer(seq, timeout_ns, ret_match);
 }
 
 int seq_check_unasked(struct coppice_seq *seq, const char *what)
@@ -72,10 +104,7 @@ int coppice_seq_wait_async(struct coppice_seq *seq, uint64_t timeout_ns)
 	if (r < 0)
 		return r;
 	if (seq->is_asked)
-		return explain(c->key, -EBUSY,
-			       "%s: the sequence was asked about already; take the answer with "
-			       "coppice_seq_wait_poll first",
-			       call.what);
+		return refuse_another(c, call.what);
 	call.is_polled = true;
 	call.request.seq_wait = &message;
 	r = call_begin(c, &call, &seq->question);
@@ -98,6 +127,6 @@ int coppice_seq_wait_poll(struct coppice_seq *seq, struct coppice_match *ret_mat
 	r = call_poll(c, &seq->question, &answer);
 	if (r == -EAGAIN)
 		return r;
-	seq->is_asked = false;
+	seq->is_asked = seq->is_overdue = false;
 	return take_match(seq, what, r, &answer, ret_match);
 }

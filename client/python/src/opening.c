@@ -10,15 +10,10 @@
 #include "fault.h"
 #include "ids.h"
 #include "number.h"
-#include "proto/clock.h"
 #include "records.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
-
-#define LATE_NS UINT64_C(1000000000) /* an answer comes by then; the library waits for longer */
-#define AGAIN_NS 5000000
 
 /* ---- one ------------------------------------------------------------------------------------ */
 
@@ -197,23 +192,14 @@ PyObject *opening_open_many(struct lane *lane, PyObject *prompts)
 
 struct wait {
 	struct coppice_seq *seq;
-	bool *overdue; /* the sequence's */
 	struct coppice_match match;
 };
 
-/* A question that the daemon has not answered in time is in the way of the next until it does. */
 static int wait_slice(void *context, uint64_t timeout_ns)
 {
 	struct wait *w = context;
-	uint64_t begin_ns = clock_now_ns();
-	int r = coppice_seq_wait(w->seq, timeout_ns, &w->match);
 
-	if (r == -EBUSY && *w->overdue) {
-		nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
-		return -ETIMEDOUT;
-	}
-	*w->overdue = r == -ETIMEDOUT && clock_now_ns() - begin_ns > timeout_ns + LATE_NS;
-	return r;
+	return coppice_seq_wait(w->seq, timeout_ns, &w->match);
 }
 
 /* Leaves the lane. */
@@ -229,7 +215,7 @@ static PyObject *take_match(struct sequence *seq, int code, const struct coppice
 
 PyObject *opening_wait(struct sequence *seq, PyObject *args, PyObject *kwargs)
 {
-	struct wait w = {.overdue = &seq->overdue, .match = seq->match};
+	struct wait w = {.match = seq->match};
 	uint64_t timeout_ns;
 	int r = 0;
 

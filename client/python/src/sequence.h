@@ -11,7 +11,6 @@ struct sequence {
 	struct model *model; /* a reference */
 	struct coppice_seq *seq; /* the lane's */
 	bool closed;
-	bool overdue; /* the daemon has yet to answer a wait; under the lane's lock */
 	struct coppice_match match; /* as last heard of */
 };
 
