@@ -140,7 +140,6 @@ static int take_duration(struct args *args, uint64_t *ret_ns, uint64_t *ret_unit
 			 args->name, args->value);
 }
 
-/* To evict a model without a name would be to evict all. */
 static int take_option(struct options *options, int key, struct args *args)
 {
 	for (size_t i = 0; i < N_SOME; i++)
@@ -152,7 +151,7 @@ static int take_option(struct options *options, int key, struct args *args)
 	case 'j':
 		options->json = true;
 		return 0;
-	case 'm':
+	case 'm': /* to evict a model without a name would be to evict all */
 		return args_name(args, &options->model);
 	case KEY_PINNED:
 		options->pinned = true;

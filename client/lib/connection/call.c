@@ -252,14 +252,14 @@ int call_end(struct coppice *c, struct pending *pending, uint64_t timeout_ns, st
 /* Whoever stays pending is polled for. */
 static bool stays(struct coppice *c, struct pending *pending)
 {
-	bool stays;
+	bool lacks;
 
 	pthread_mutex_lock(&c->lock);
-	stays = !pending->answer.reply;
-	if (stays)
+	lacks = !pending->answer.reply;
+	if (lacks)
 		pending->is_polled = true;
 	pthread_mutex_unlock(&c->lock);
-	return stays;
+	return lacks;
 }
 
 int call_end_or_stay(struct coppice *c, struct pending *pending, uint64_t timeout_ns,
