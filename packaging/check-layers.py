@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds the sources against packaging/layers: no include and no call may leave its arrows or go up
 a sub-folder, and no files of a folder may call each other in a circle. Nor may files include each
-other in one.
+other in one, nor modules of Python import each other, be it for types alone.
 
 usage: check-layers.py [--calls BUILD] [--matrix]
 
@@ -12,7 +12,7 @@ Python's extension: these are read from the sources, by the form that clang-form
 function. A file and its header are one; that one takes the types of another is no call. --calls
 fails where BUILD has no call graph at all. --matrix prints, for each pair of sub-folders, how many
 calls go from one to the other."""
-import argparse, collections, os, re, subprocess, sys
+import argparse, ast, collections, os, re, subprocess, sys
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"')
 NODE = re.compile(r'^node: \{ title: "([^"]*)" label: "([^"\\]*)\\n([^"]*?)"( shape : ellipse)?')
@@ -105,19 +105,15 @@ class Layers:
 		return self.goes_up(user, used)
 
 
-def sources():
+def sources(*ends):
 	"""Where git does not know this tree, what stands in its folders."""
-	command = ["git", "ls-files", "*.c", "*.h", "*.cu", "*.cuh"]
+	command = ["git", "ls-files", *(f"*{end}" for end in ends)]
 	out = subprocess.run(command, capture_output=True, text=True)
 	names = out.stdout.split() if out.returncode == 0 else [
 		os.path.normpath(os.path.join(folder, name))
 		for folder, _, names in os.walk(".") for name in names
-		if name.endswith((".c", ".h", ".cu", ".cuh")) and not
-		os.path.normpath(folder).startswith("build")]
-	files = [f for f in names if os.path.exists(f)]
-	if not files:
-		sys.exit("check-layers.py: no sources here: run it in the project's root")
-	return files
+		if name.endswith(ends) and not os.path.normpath(folder).startswith("build")]
+	return [f for f in names if os.path.exists(f)]
 
 
 def included(path, target, known):
@@ -139,6 +135,46 @@ def check_includes(layers, files):
 	for group in circles(arrows):
 		bad.append(f"{len(group)} files include each other: {' '.join(group)}")
 	return bad, arrows
+
+
+def python_names(tree):
+	"""(folders up, what is named with dots) of all that a module imports; 0: not relative."""
+	for node in ast.walk(tree):
+		if isinstance(node, ast.Import):
+			for name in node.names:
+				yield 0, name.name
+		elif isinstance(node, ast.ImportFrom):
+			of = [node.module] if node.module else []
+			for name in node.names:
+				yield node.level, ".".join(of + [name.name])
+
+
+def imported(path, up, name, known):
+	"""The file of a module, or of the one that it is a name in; None: of none here."""
+	folder = os.path.dirname(path)
+	for _ in range(up - 1):
+		folder = os.path.dirname(folder)
+	while up == 0 and os.path.join(folder, "__init__.py") in known:
+		folder = os.path.dirname(folder)
+	parts = name.split(".")
+	for module in (parts, parts[:-1]):
+		at = os.path.join(folder, *module)
+		for file in (f"{at}.py", f"{at}.pyi", os.path.join(at, "__init__.py")):
+			if file in known:
+				return file
+	return None
+
+
+def check_python(files):
+	"""A stub says what an extension has, and imports nothing: it is but imported."""
+	known, arrows = set(files), set()
+	for path in (f for f in files if f.endswith(".py")):
+		for up, name in python_names(ast.parse(open(path).read(), path)):
+			used = imported(path, up, name, known)
+			if used and used != path:
+				arrows.add((path, used))
+	return [f"{len(group)} modules import each other: {' '.join(group)}"
+		for group in circles(arrows)]
 
 
 def stem(path):
@@ -337,8 +373,11 @@ def main():
 	options = args.parse_args()
 	here = os.path.dirname(os.path.abspath(__file__))
 	layers = Layers(*read_rules(os.path.join(here, "layers")))
-	files = sources()
+	files = sources(".c", ".h", ".cu", ".cuh")
+	if not files:
+		sys.exit("check-layers.py: no sources here: run it in the project's root")
 	bad, arrows = check_includes(layers, files)
+	bad += check_python(sources(".py", ".pyi"))
 	if options.calls:
 		graph = Calls(options.calls, os.getcwd())
 		calls = list(graph.all(layers))

@@ -30,6 +30,12 @@ struct shm *shm_find_in(struct shm *table, uint32_t n, uint32_t number, enum shm
 	return &table[number - 1];
 }
 
+/* An entry that owns nothing yet. */
+static struct shm entry_in(enum shm_state state, uint16_t generation)
+{
+	return (struct shm){.state = state, .fd = -1, .notify_fd = -1, .generation = generation};
+}
+
 int shm_new(struct shm *shm, const char *name, size_t bytes)
 {
 	void *map;
@@ -37,12 +43,10 @@ int shm_new(struct shm *shm, const char *name, size_t bytes)
 
 	if (r < 0)
 		return r;
-	*shm = (struct shm){.state = SHM_NEW,
-			    .map = map,
-			    .bytes = bytes,
-			    .fd = fd,
-			    .notify_fd = -1,
-			    .generation = shm->generation};
+	*shm = entry_in(SHM_NEW, shm->generation);
+	shm->map = map;
+	shm->bytes = bytes;
+	shm->fd = fd;
 	return 0;
 }
 
@@ -134,12 +138,9 @@ void shm_drop(struct shm *shm, struct shm_pages *pages, uid_t uid)
 
 void shm_new_device(struct shm *shm, size_t bytes)
 {
-	*shm = (struct shm){.state = SHM_ADDING,
-			    .bytes = bytes,
-			    .device = true,
-			    .fd = -1,
-			    .notify_fd = -1,
-			    .generation = shm->generation};
+	*shm = entry_in(SHM_ADDING, shm->generation);
+	shm->bytes = bytes;
+	shm->device = true;
 }
 
 int shm_notify_new(struct shm *shm, int *ret_fd)
@@ -163,8 +164,5 @@ void shm_done(struct shm *shm)
 		close(shm->fd);
 	if (shm->notify_fd >= 0)
 		close(shm->notify_fd);
-	*shm = (struct shm){.state = SHM_FREE,
-			    .fd = -1,
-			    .notify_fd = -1,
-			    .generation = (uint16_t)(shm->generation + 1)};
+	*shm = entry_in(SHM_FREE, (uint16_t)(shm->generation + 1));
 }

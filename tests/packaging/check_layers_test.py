@@ -144,6 +144,17 @@ class Layers(unittest.TestCase):
 		self.assertIn("2 files include each other: daemon/sched/part.h "
 			"daemon/sched/whole.h", self.complaints())
 
+	def test_modules_of_python_that_import_each_other(self):
+		self.write("client/python/pack/__init__.py", "from .low import one\n")
+		self.write("client/python/pack/low.py", "one = 1\n")
+		self.write("client/python/pack/in/__init__.py", "from ..low import one\n")
+		self.write("client/python/pack/in/high.py", "import os\nfrom .. import low\n")
+		self.assertEqual(self.complaints(), "0 complaints\n")
+		self.write("client/python/pack/low.py",
+			"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import pack\n")
+		self.assertIn("2 modules import each other: client/python/pack/__init__.py "
+			"client/python/pack/low.py", self.complaints())
+
 	def test_a_tree_that_git_does_not_know(self):
 		self.write("daemon/base/log.c", '#include "daemon/sched/part.h"\n')
 		self.assertIn("it stands higher", self.complaints(known=False))

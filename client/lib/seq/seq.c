@@ -31,7 +31,7 @@ struct coppice_seq *seq_new(struct coppice_lane *lane, uint64_t handle, const st
 
 static void destroy(struct coppice_seq *seq)
 {
-	if (seq->is_asked && !connection_is_foreign(seq->lane->c))
+	if (seq->asked != SEQ_UNASKED && !connection_is_foreign(seq->lane->c))
 		call_drop(seq->lane->c, &seq->question);
 	list_remove(&seq->link);
 	free(seq);

@@ -6,15 +6,21 @@
 #include "client/lib/base/list.h"
 #include "client/lib/connection/model.h"
 
+/* What the daemon was asked about a sequence's prompt and has not answered. */
+enum seq_question {
+	SEQ_UNASKED,
+	SEQ_ASKED, /* by coppice_seq_wait_async */
+	SEQ_OVERDUE, /* coppice_seq_wait has given up, but its answer will come */
+};
+
 struct coppice_seq {
 	struct list link; /* in the lane's seqs */
 	struct coppice_lane *lane;
 	uint64_t handle;
 	struct model model;
 	struct coppice_match match; /* as the daemon last told */
-	struct pending question; /* where is_asked: coppice_seq_wait_async's, or an overdue one */
-	bool is_asked;
-	bool is_overdue; /* coppice_seq_wait has given up, but its answer will come */
+	enum seq_question asked;
+	struct pending question; /* where it was asked */
 };
 
 /* A sequence on a lane under a handle that the daemon gave. NULL: out of memory. */

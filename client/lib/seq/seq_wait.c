@@ -56,7 +56,7 @@ static int await_answer(struct coppice_seq *seq, uint64_t timeout_ns,
 	int r = call_end_or_stay(seq->lane->c, &seq->question, clock_add_ns(timeout_ns, GRACE_NS),
 				 &answer);
 
-	seq->is_asked = seq->is_overdue = r == -ETIMEDOUT && !answer.reply;
+	seq->asked = r == -ETIMEDOUT && !answer.reply ? SEQ_OVERDUE : SEQ_UNASKED;
 	return take_match(seq, seq->question.what, r, &answer, ret_match);
 }
 
@@ -70,12 +70,12 @@ int coppice_seq_wait(struct coppice_seq *seq, uint64_t timeout_ns, struct coppic
 
 	if (r < 0)
 		return r;
-	if (seq->is_asked && !seq->is_overdue)
+	if (seq->asked == SEQ_ASKED)
 		return refuse_another(c, call.what);
-	if (seq->is_overdue) {
+	if (seq->asked == SEQ_OVERDUE) {
 		r = await_answer(seq, timeout_ns, ret_match);
 		timeout_ns = clock_left_ns(deadline_ns);
-		if (r != -ETIMEDOUT || seq->is_overdue || timeout_ns == 0)
+		if (r != -ETIMEDOUT || seq->asked != SEQ_UNASKED || timeout_ns == 0)
 			return r;
 	}
 	message = message_of(seq, timeout_ns);
@@ -86,7 +86,7 @@ int coppice_seq_wait(struct coppice_seq *seq, uint64_t timeout_ns, struct coppic
 
 int seq_check_unasked(struct coppice_seq *seq, const char *what)
 {
-	if (!seq->is_asked)
+	if (seq->asked == SEQ_UNASKED)
 		return 0;
 	return explain(seq->lane->c->key, -EBUSY,
 		       "%s: the sequence's prompt is being asked about, and more of it may be "
@@ -103,12 +103,12 @@ int coppice_seq_wait_async(struct coppice_seq *seq, uint64_t timeout_ns)
 
 	if (r < 0)
 		return r;
-	if (seq->is_asked)
+	if (seq->asked != SEQ_UNASKED)
 		return refuse_another(c, call.what);
 	call.is_polled = true;
 	call.request.seq_wait = &message;
 	r = call_begin(c, &call, &seq->question);
-	seq->is_asked = r == 0;
+	seq->asked = r == 0 ? SEQ_ASKED : SEQ_UNASKED;
 	return r;
 }
 
@@ -119,7 +119,7 @@ int coppice_seq_wait_poll(struct coppice_seq *seq, struct coppice_match *ret_mat
 	CLEANUP_ANSWER struct answer answer = ANSWER_NONE;
 	int r;
 
-	if (!seq->is_asked)
+	if (seq->asked == SEQ_UNASKED)
 		return explain(c->key, -EINVAL,
 			       "%s: the sequence was not asked about; call "
 			       "coppice_seq_wait_async first",
@@ -127,6 +127,6 @@ int coppice_seq_wait_poll(struct coppice_seq *seq, struct coppice_match *ret_mat
 	r = call_poll(c, &seq->question, &answer);
 	if (r == -EAGAIN)
 		return r;
-	seq->is_asked = seq->is_overdue = false;
+	seq->asked = SEQ_UNASKED;
 	return take_match(seq, what, r, &answer, ret_match);
 }

@@ -12,9 +12,9 @@ from operator import index
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence, TypeAlias
 
-import coppice
-
-from ._coppice import extremes
+from ._coppice import Connection, Model, extremes
+from ._errors import Canceled, Closed, Error
+from ._models import load_model
 from .generation.answer import Continuation, Piece, Writer
 from .generation.checkpoint import Checkpoint
 from .generation.engine import Engine
@@ -69,7 +69,7 @@ class LLM:
         self.tokenizer = tokenizer_of(self._checkpoint)
         self._defaults = self._checkpoint.defaults()
         self._writers: dict[Stream, Writer] = {}
-        self._connection = coppice.connect(socket)
+        self._connection = Connection(socket)
         try:
             self.model = self._load(max_positions)
             self._engine = self._new_engine()
@@ -79,10 +79,10 @@ class LLM:
         eos = self._checkpoint.eos_ids()
         self._limits = Limits(self.model, eos)
 
-    def _load(self, max_positions: int) -> coppice.Model:
+    def _load(self, max_positions: int) -> Model:
         bar = Bar(f"loading {self._checkpoint.name}", self._progress)
         try:
-            return coppice.load_model(
+            return load_model(
                 self._connection,
                 self._checkpoint.path,
                 max_positions=max_positions,
@@ -171,7 +171,7 @@ class LLM:
 
     def _start(self, streams: list[Stream], sampling: Sampling) -> list[Writer]:
         if self._connection.closed:
-            raise coppice.Closed(errno.EBADF, "the model was closed: open it anew")
+            raise Closed(errno.EBADF, "the model was closed: open it anew")
         if self._engine.broken:
             self._renew_engine()
         writers = [Writer(self.tokenizer, sampling, i) for i in range(len(streams))]
@@ -239,14 +239,14 @@ class LLM:
     def _break_off(self) -> None:
         """Of an engine that was broken off among its books: lanes go with all sequences, whatever
         the books say, and other streams that were under way are told so."""
-        lost: coppice.Error = coppice.Canceled(errno.ECANCELED, _BROKEN_OFF)
+        lost: Error = Canceled(errno.ECANCELED, _BROKEN_OFF)
         try:
             self._connection.stats()
-        except coppice.Error as error:
+        except Error as error:
             lost = error  # the daemon is gone
         self._take([Event(stream, error=lost) for stream in self._writers])
         self._engine.close(lost)
-        with suppress(coppice.Error):  # who asks next is told why
+        with suppress(Error):  # who asks next is told why
             self._renew_engine()
 
     def _renew_engine(self) -> None:

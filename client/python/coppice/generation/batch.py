@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Callable
 
-import coppice
-
+from .._coppice import Decode, Lane, Model, Row
+from .._errors import DaemonGone, Error, LaneFull, NoRoom
 from .stream import Event, Stream
 
 LANE_STREAMS = 16  # an entry of more tokens is a prompt to the daemon: not in every pass
@@ -23,8 +23,8 @@ class Batch:
 
     def __init__(
         self,
-        lane: coppice.Lane,
-        model: coppice.Model,
+        lane: Lane,
+        model: Model,
         events: list[Event],
         close_stream: Callable[[Stream], None],
         keep_stream: Callable[[Stream], None] = lambda stream: None,
@@ -35,7 +35,7 @@ class Batch:
         self._keep_stream, self._is_newest = keep_stream, is_newest
         self.streams: list[Stream] = []
         self._leaving: list[Stream] = []
-        self._decode: coppice.Decode | None = None  # in flight
+        self._decode: Decode | None = None  # in flight
         self._parts: list[tuple[Stream, int]] = []  # of it: so many tokens of each
         self.is_full = False  # the lane took no entry, or the pool had no room: once more next turn
 
@@ -115,14 +115,14 @@ class Batch:
             return
         try:
             self._decode = self._decode_of(parts)
-        except coppice.DaemonGone:
+        except DaemonGone:
             raise
-        except coppice.LaneFull:
+        except LaneFull:
             self.is_full = True
-        except coppice.Error as error:
+        except Error as error:
             self._mend(error)
 
-    def _decode_of(self, parts: list[tuple[Stream, int]]) -> coppice.Decode:
+    def _decode_of(self, parts: list[tuple[Stream, int]]) -> Decode:
         wanted = [stream for stream, n in parts if stream.n_done + n == len(stream.ids)]
         return self.lane.decode(
             [stream.part(n) for stream, n in parts],
@@ -130,36 +130,36 @@ class Batch:
             logits=any(stream.wants_all for stream in wanted),
         )
 
-    def _read(self, decode: coppice.Decode) -> None:
+    def _read(self, decode: Decode) -> None:
         try:
             rows = iter(decode.wait(0))
-        except coppice.DaemonGone:
+        except DaemonGone:
             raise
-        except coppice.Error as error:
+        except Error as error:
             return self._mend(error)
         for stream, n in self._parts:
             stream.n_done += n
             if stream.n_done == len(stream.ids):
                 self._take(stream, next(rows))
 
-    def _take(self, stream: Stream, row: coppice.Row) -> None:
+    def _take(self, stream: Stream, row: Row) -> None:
         while stream.twins:
             self._take_twin(stream.twins[-1], stream, row)
             stream.twins.pop()
         self._try(stream, self._choose, stream, row)
 
-    def _take_twin(self, twin: Stream, of: Stream, row: coppice.Row) -> None:
+    def _take_twin(self, twin: Stream, of: Stream, row: Row) -> None:
         try:
             twin.fork(of)
-        except coppice.DaemonGone:
+        except DaemonGone:
             raise
-        except coppice.Error as error:
+        except Error as error:
             self._events.append(Event(twin, error=error))
             return
         self.streams.append(twin)
         self._try(twin, self._choose, twin, row)
 
-    def _choose(self, stream: Stream, row: coppice.Row) -> None:
+    def _choose(self, stream: Stream, row: Row) -> None:
         event = stream.take(row, self._model.n_vocab)
         if event is None:
             return
@@ -179,11 +179,11 @@ class Batch:
             self._leave(stream)
             self._events += stream.ends("cancelled")
 
-    def _mend(self, error: coppice.Error) -> None:
+    def _mend(self, error: Error) -> None:
         """The entry failed. Where the pool is full the newest stream of all makes room for the
         others: until its own entry fails, these are tried again."""
         failed = [stream for stream, _ in self._parts]
-        if isinstance(error, coppice.NoRoom):
+        if isinstance(error, NoRoom):
             self.is_full = not self._is_newest(failed[-1])
             kept = failed if self.is_full else failed[:-1]
             for stream in kept:
@@ -192,7 +192,7 @@ class Batch:
         for stream in failed:
             self._fail(stream, error)
 
-    def _fail(self, stream: Stream, error: coppice.Error) -> None:
+    def _fail(self, stream: Stream, error: Error) -> None:
         self.streams.remove(stream)
         self._events += stream.ends(error)
         self._close_stream(stream)
@@ -201,7 +201,7 @@ class Batch:
         """A failure ends this stream and no other."""
         try:
             call(*given)
-        except coppice.DaemonGone:
+        except DaemonGone:
             raise
-        except coppice.Error as error:
+        except Error as error:
             self._fail(stream, error)

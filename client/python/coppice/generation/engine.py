@@ -17,8 +17,8 @@ import select
 from collections import OrderedDict, deque
 from typing import Callable
 
-import coppice
-
+from .._coppice import Connection, Model, Sequence
+from .._errors import DaemonGone, Error
 from .batch import CHUNK, LANE_STREAMS, Batch
 from .stream import Event, Stream
 
@@ -39,7 +39,7 @@ class Engine:
     """n_lanes: streams that are served at once are 16 times as many at most."""
 
     def __init__(
-        self, connection: coppice.Connection, model: coppice.Model, give: Give, n_lanes: int = 8
+        self, connection: Connection, model: Model, give: Give, n_lanes: int = 8
     ) -> None:
         self._connection, self._model, self._give = connection, model, give
         self._events: list[Event] = []
@@ -60,7 +60,7 @@ class Engine:
         for fd in self._by_descriptor:
             self._poll.register(fd, select.POLLIN)
 
-    def _batch(self, connection: coppice.Connection, model: coppice.Model) -> Batch:
+    def _batch(self, connection: Connection, model: Model) -> Batch:
         lane = connection.lane(pollable=True)
         keep, is_newest = self._keep, self._is_newest
         return Batch(lane, model, self._events, self._close_stream, keep, is_newest)
@@ -149,9 +149,9 @@ class Engine:
                 self._hold(stream, stream.seq)  # refused before anything is computed for it
             if stream.n_left > CHUNK and batch.streams:
                 batch = self._move(batch, stream)
-        except coppice.DaemonGone:
+        except DaemonGone:
             raise
-        except coppice.Error as error:
+        except Error as error:
             self._events += stream.ends(error)
             self._close_stream(stream)
         else:
@@ -212,7 +212,7 @@ class Engine:
             self._keep_what_is_there(stream, seq)
         seq.close()
 
-    def _hold(self, stream: Stream, seq: coppice.Sequence) -> None:
+    def _hold(self, stream: Stream, seq: Sequence) -> None:
         """Pins what it has, in place of what it had. Raises why not; then it is not tried again."""
         seconds, stream.pin_s = stream.pin_s, 0.0
         before, stream.pin = stream.pin, seq.pin(seconds)
@@ -226,20 +226,20 @@ class Engine:
         if stream.pin_s > 0 and stream.seq is not None:
             try:
                 self._hold(stream, stream.seq)
-            except coppice.Error:
+            except Error:
                 self._drop_pin(stream)
                 raise
             stream.pin_s = 0.0
             self._note_pin(stream)
 
-    def _keep_what_is_there(self, stream: Stream, seq: coppice.Sequence) -> None:
+    def _keep_what_is_there(self, stream: Stream, seq: Sequence) -> None:
         """Of one that was broken off. Nobody is there to be told that it cannot be."""
         stream.seq = seq
         try:
             self._keep(stream)
-        except coppice.DaemonGone:
+        except DaemonGone:
             raise
-        except coppice.Error:
+        except Error:
             pass
         finally:
             stream.seq = None
@@ -264,9 +264,9 @@ class Engine:
     def _unpin(self, pin: int) -> None:
         try:
             self._connection.unpin(pin)
-        except coppice.DaemonGone:
+        except DaemonGone:
             raise
-        except coppice.Error:
+        except Error:
             pass  # its time was over
 
     def close(self, why: str | Exception = "cancelled") -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import coppice
-
+from .._coppice import Lane, Match, Model, Row, Sequence
+from .._errors import LaneFull, TimedOut
 from .sampling import Logprob, Sampling, choose, choose_of_all, logprob_of
 
 
@@ -40,7 +40,7 @@ class Stream:
         self.number = 0  # of those that have joined: the newer the higher
         self.cancelled = False
         self.n_done = 0  # tokens that the sequence has
-        self.seq: coppice.Sequence | None = None
+        self.seq: Sequence | None = None
         self._most = len(prompt) + limit
         self._ends = frozenset(sampling.stop_ids) | (frozenset() if sampling.ignore_eos else eos)
         self._random = sampling.random(index)
@@ -55,20 +55,20 @@ class Stream:
 
     # ---- its sequence -----------------------------------------------------------------------
 
-    def open(self, lane: coppice.Lane, model: coppice.Model) -> None:
+    def open(self, lane: Lane, model: Model) -> None:
         self.asked = False
         self.seq = lane.open(model, self.ids)
         self._start(self.seq.match)
         if self.seq.match.pending:
             self._ask(self.seq)
 
-    def _start(self, match: coppice.Match) -> None:
+    def _start(self, match: Match) -> None:
         self.cached = self.n_done = match.cached
 
-    def _ask(self, seq: coppice.Sequence) -> None:
+    def _ask(self, seq: Sequence) -> None:
         try:
             seq.ask()
-        except coppice.LaneFull:
+        except LaneFull:
             self.asked = False  # then it computes them too
         else:
             self.asked = True
@@ -79,7 +79,7 @@ class Stream:
             return
         try:
             match = self.seq.answer()
-        except coppice.TimedOut:
+        except TimedOut:
             return self._ask(self.seq)
         if match is not None:
             self.asked = False
@@ -90,7 +90,7 @@ class Stream:
         self.seq = of.seq.fork()
         self.n_done, self.cached, self.number = of.n_done, of.n_prompt, of.number
 
-    def part(self, n: int) -> tuple[coppice.Sequence, list[int], int]:
+    def part(self, n: int) -> tuple[Sequence, list[int], int]:
         """Its next n tokens, and of how many the row is wanted: of the last one it has."""
         assert self.seq is not None
         end = self.n_done + n
@@ -118,7 +118,7 @@ class Stream:
     def wants_all(self) -> bool:
         return self._draw is not None or self.sampling.needs_all
 
-    def take(self, row: coppice.Row, n_vocab: int) -> Event | None:
+    def take(self, row: Row, n_vocab: int) -> Event | None:
         """The next token; None: its row is wanted once more, with all logits."""
         token = self._choose(row, n_vocab)
         if token is None:
@@ -127,7 +127,7 @@ class Stream:
         self.ids.append(token)
         return Event(self, token, self._logprob(row, token), self._finish(token))
 
-    def _choose(self, row: coppice.Row, n_vocab: int) -> int | None:
+    def _choose(self, row: Row, n_vocab: int) -> int | None:
         if self.sampling.greedy:
             return row.ids[0]
         u = self._random.random() if self._draw is None else self._draw
@@ -139,7 +139,7 @@ class Stream:
             self._draw = u
         return token
 
-    def _logprob(self, row: coppice.Row, token: int) -> Logprob | None:
+    def _logprob(self, row: Row, token: int) -> Logprob | None:
         n = self.sampling.logprobs
         if n is None:
             return None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from transformers import cache_utils
@@ -11,11 +12,25 @@ from transformers import cache_utils
 from ._batch import Batch
 from ._errors import invalid
 from ._mask import Columns
+from ._shape import Shape
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ._shared import SharedKV
+
+class Owner(Protocol):
+    """What a cache, and a captured pass with it, asks of the SharedKV that has made it."""
+
+    shape: Shape
+
+    def take_back(self, batch: Batch) -> None:
+        """The batch's end."""
+
+    def is_of(self, model: Any) -> bool:
+        """Is it attached to this model?"""
+
+    def begun(self) -> AbstractContextManager[None]:
+        """For a pass of this thread's that has begun already."""
 
 
 class Layer(cache_utils.CacheLayerMixin):
@@ -56,7 +71,7 @@ class Layer(cache_utils.CacheLayerMixin):
 class Cache(cache_utils.Cache):
     """Made by SharedKV.cache. Its end closes its sequences; what they computed stays shared."""
 
-    def __init__(self, shared: SharedKV, batch: Batch) -> None:
+    def __init__(self, shared: Owner, batch: Batch) -> None:
         self.shared = shared
         self._batch = batch
         super().__init__(layers=[Layer(batch) for _ in range(shared.shape.n_layers)])

@@ -105,7 +105,6 @@ class SharedKV:
             return Workspace(self.connection, self.shape, self.device)
 
     def take_back(self, batch: Batch) -> None:
-        """A batch's end."""
         former = batch.workspace
         workspace = batch.close()
         if workspace and not self.closed:
@@ -118,7 +117,6 @@ class SharedKV:
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
-        """For a pass of this thread's that has begun already."""
         self._has_begun.value = True
         try:
             yield
