@@ -18,6 +18,13 @@ if(COPPICE_SANITIZE)
 	set_tests_properties(sched_random_test PROPERTIES ENVIRONMENT COPPICE_OPS=50000)
 endif()
 
+# The same where little fits: pages come and go, paths stream.
+coppice_test(NAME sched_random_tiers_test SOURCES unit/sched_random_tiers_test.c
+	LIBS unit_fixtures coppice_daemon LABELS unit tsan TIMEOUT 300)
+if(COPPICE_SANITIZE STREQUAL "thread") # which takes twenty times as long
+	set_tests_properties(sched_random_tiers_test PROPERTIES ENVIRONMENT COPPICE_OPS=500)
+endif()
+
 # Who has how much of the backend's time, and how long a batch may keep the others.
 foreach(unit turns budget pieces sched_paths path_limits queues neighbour branched evict_turns)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
