@@ -78,6 +78,7 @@ void coppice_close(struct coppice *c);
 /* The sentence of this connection's last failure in this thread; c NULL: of the last connect. Never
  * NULL. The library's, until the thread's next failure. */
 const char *coppice_explain(const struct coppice *c);
+/* The library's, "0.1.0" say; static. */
 const char *coppice_version(void);
 
 /* What the daemon has counted of this connection, and of all of them where that is said. */
@@ -178,6 +179,7 @@ COPPICE_MUST_CHECK int coppice_arena_new_on(struct coppice *c, const uint8_t *de
 					    struct coppice_arena **ret);
 /* First byte, page aligned, zeroed at birth. */
 void *coppice_arena_base(const struct coppice_arena *arena);
+/* What was asked for, rounded up to whole pages. */
 size_t coppice_arena_bytes(const struct coppice_arena *arena);
 enum coppice_memory coppice_arena_memory(const struct coppice_arena *arena);
 /*
@@ -353,11 +355,11 @@ void coppice_seq_close(struct coppice_seq *seq);
  * tokens (-EINVAL). Does not block; -EAGAIN as coppice_nop.
  *
  * What fails, and what clears it. An extension that fails (-ENOSPC: the pool is full; -EDQUOT;
- * -EMLINK: other sequences leave its path at as many places as may be)
- * leaves the sequence as it was. Nobody has to wait for its ticket: steps that need it end with its
- * status, and their sentence names it. The next coppice_seq_extend that succeeds clears it. A step
- * that fails takes the live tokens with it, and every later entry of its sequences ends as it did
- * until coppice_seq_trim, to coppice_seq_length say, which clears it.
+ * -EMLINK: other sequences leave its path at as many places as may be) leaves the sequence as it
+ * was. Nobody has to wait for its ticket: steps that need it end with its status, of several in a
+ * row with that of the first, and their sentence names it. The next coppice_seq_extend that
+ * succeeds clears it. A step that fails takes the live tokens with it, and every later entry of its
+ * sequences ends as it did until coppice_seq_trim, to coppice_seq_length say, which clears it.
  */
 COPPICE_MUST_CHECK int coppice_seq_extend(struct coppice_seq *seq, const uint32_t *ids, uint32_t n,
 					  uint64_t *ret_ticket);

@@ -409,7 +409,8 @@ only() { # name, build
 		cat "$logs/only.log"
 		return 1
 	}
-	if cmake --build "$folder" --target help | grep -q "^$1: "; then
+	if cmake --build "$folder" --target help |
+		awk -F : -v name="$1" '$1 == name { n++ } END { exit !n }'; then
 		target=$1
 	fi
 	cmake --build "$folder" --target "$target" -j $((jobs + 1)) | tail -n 1 || return

@@ -8,6 +8,7 @@
 #include "proto/channel.h"
 
 #include "proto/cleanup.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -196,8 +197,8 @@ int channel_listen(const char *path, mode_t mode, int *ret_fd)
 /* A time limit of 0 would be none. */
 static int limit_sends(int fd, uint64_t timeout_ns)
 {
-	struct timeval limit = {.tv_sec = (time_t)(timeout_ns / 1000000000),
-				.tv_usec = (suseconds_t)(timeout_ns % 1000000000 / 1000)};
+	struct timeval limit = {.tv_sec = (time_t)(timeout_ns / NS_PER_S),
+				.tv_usec = (suseconds_t)(timeout_ns % NS_PER_S / NS_PER_US)};
 
 	if (limit.tv_sec == 0 && limit.tv_usec == 0)
 		limit.tv_usec = 1;

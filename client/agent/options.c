@@ -68,7 +68,7 @@ const struct args_option options_table[] = {
 	{"progress", OPT_PROGRESS, NULL, "say on stderr now and then how far it is"},
 	{NULL, 0, NULL, "For tests:"},
 	{"layer-sleep-us", OPT_LAYER_SLEEP, "US",
-	 "sleep before each layer's step, or each pass of a program"},
+	 "sleep before each layer's step, or each entry of a program"},
 	{"start-delay-ms", OPT_START_DELAY, "MS", "sleep before the prompt is opened"},
 	{NULL, 0, NULL, "About coppice-agent:"},
 	{"help", '?', NULL, "print this"},

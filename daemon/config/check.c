@@ -6,6 +6,7 @@
 #include "check.h"
 
 #include "daemon/base/log.h"
+#include "proto/arith.h"
 #include "proto/size_text.h"
 #include "lists.h"
 
@@ -94,13 +95,12 @@ static int pool_check(const struct value_target *target)
 static int stage_check(const struct value_target *target)
 {
 	struct config *config = target->config;
-	uint64_t n = config->stage_bytes / config->extent_bytes;
+	uint64_t n = ceil_div_u64(config->stage_bytes, config->extent_bytes);
 
 	if (config->stage_bytes && !config->host_tier_bytes) {
 		log_error("stage: it needs host_tier: KV comes from there");
 		return -EINVAL;
 	}
-	n += config->stage_bytes % config->extent_bytes > 0;
 	if (config->pool_bytes && n >= config->pool_bytes / config->extent_bytes) {
 		log_error("stage: %s is not accepted; accepted: less than the pool (%s), whose "
 			  "part it is",

@@ -9,6 +9,7 @@
  * operation that was started at the same address afterwards.
  */
 #include "loop_uring.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <liburing.h>
@@ -26,8 +27,8 @@ static void prepare_timer(struct io_uring_sqe *sqe, struct loop_op *op)
 {
 	uint64_t ns = op->first_ns;
 
-	op->timespec.tv_sec = (int64_t)(ns / 1000000000u);
-	op->timespec.tv_nsec = (long long)(ns % 1000000000u);
+	op->timespec.tv_sec = (int64_t)(ns / NS_PER_S);
+	op->timespec.tv_nsec = (long long)(ns % NS_PER_S);
 	io_uring_prep_timeout(sqe, &op->timespec, 0, 0);
 }
 

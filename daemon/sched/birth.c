@@ -10,6 +10,7 @@
 #include "daemon/config/quota.h"
 #include "daemon/sched/verbs/sessions.h"
 #include "extents.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static int make_store(struct sched *s)
 					config->extent_bytes),
 		.extent_bytes = config->extent_bytes,
 		.n_devices = config->n_devices,
-		.claim_ns = config->claim_ms * UINT64_C(1000000),
+		.claim_ns = config->claim_ms * NS_PER_MS,
 		.domain_bytes = quota_domain_bytes(config, false),
 		.owner = geteuid(),
 		.owner_bytes = quota_domain_bytes(config, true),

@@ -9,9 +9,10 @@
 #include "rest.h"
 
 #include "proto/arith.h"
+#include "proto/clock.h"
 #include "proto/ring.h"
 
-#define SPIN_LOOK_NS UINT64_C(1000000) /* how often it is decided whether cores are free */
+#define SPIN_LOOK_NS NS_PER_MS /* how often it is decided whether cores are free */
 
 /* Spinning is for when a core is idle: not while more lanes are at work than there are cores beside
  * ours. */

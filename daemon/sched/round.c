@@ -4,8 +4,9 @@
  * It has five phases, in this order:
  *   finish   what the backend has done: clients go on while the rest of the round is ours
  *   take     entries of all rings, and inputs that streams have written; steps become runnable
- *   serve    requests of the loop, between batches, as they change what batches are made of; while
- *            a pass is under way those that touch nothing of it
+ *   serve    what others want of the pool's memory; requests of the loop, between batches, as they
+ *            change what batches are made of; while a pass is under way those that touch nothing of
+ *            it
  *   begin    the next batch, of decode and prefill in turns: what was taken above is in it
  *   look     at clocks and copies, while the backend is at work
  * Whose turn the next batch is says next_turn.c. A round without anything to do rests: rest.c.

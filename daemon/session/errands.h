@@ -10,13 +10,14 @@
 #ifndef COPPICED_ERRANDS_H
 #define COPPICED_ERRANDS_H
 
+#include "proto/clock.h"
 #include "proto/must_check.h"
 #include "daemon/loop/loop.h"
 
 #include <sys/queue.h>
 #include <sys/types.h>
 
-#define ERRANDS_NS UINT64_C(1000000)
+#define ERRANDS_NS NS_PER_MS
 
 /* serve and of are the owner's; the rest is zeroed at birth. */
 struct errand {

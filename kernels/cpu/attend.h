@@ -11,7 +11,7 @@
 #include "fold.h"
 #include "threads.h"
 
-/* Tokens [begin, end) of an item; all KV heads. */
+/* Tokens [begin, end) of an item. */
 struct attend_unit {
 	uint32_t item; /* of the list's */
 	uint32_t begin, end;

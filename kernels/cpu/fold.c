@@ -169,7 +169,7 @@ struct stretch {
 static struct stretch scored_keys(const struct fold *f, const struct run *run)
 {
 	uint32_t page = f->job->shape->page_tokens, step = min_u32(2 * f->vec->lanes, page);
-	uint32_t end = (run->first + run->count + step - 1) / step * step;
+	uint32_t end = ceil_div(run->first + run->count, step) * step;
 
 	return (struct stretch){run->first / step * step, min_u32(end, page)};
 }

@@ -46,11 +46,6 @@ struct invariant {
 	double item_cost; /* an item that costs more is cut */
 };
 
-static uint32_t blocks_up(uint32_t pos)
-{
-	return pos / BLOCK + !!(pos % BLOCK);
-}
-
 /* One node's tokens [from, to) of a path that is read from first on, cut at blocks. */
 static int read_node(struct invariant *inv, uint32_t node, uint32_t first, uint32_t from,
 		     uint32_t to)
@@ -130,7 +125,7 @@ static int open_span(struct invariant *inv, uint32_t index)
 {
 	const struct order_span *span = &inv->build->order->spans[index];
 	uint32_t shared = inv->shares[index] / BLOCK;
-	uint32_t block = max_u32(shared, span->start / BLOCK), end = blocks_up(span->end);
+	uint32_t block = max_u32(shared, span->start / BLOCK), end = ceil_div(span->end, BLOCK);
 
 	close_strips(inv, shared, span->row_begin);
 	if (span->start == span->end || block >= end)

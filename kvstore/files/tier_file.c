@@ -13,6 +13,7 @@
 
 #include "proto/arith.h"
 #include "proto/cleanup.h"
+#include "proto/size_text.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -120,8 +121,8 @@ static int file_fill(int fd, const struct tier_head *head, const char *path, cha
 	if (r == -EOPNOTSUPP)
 		r = ftruncate(fd, (off_t)bytes) ? -errno : 0;
 	if (r)
-		return fail(r, path, error, error_bytes, "there is no room for %lu bytes: %s",
-			    bytes, strerror(-r));
+		return fail(r, path, error, error_bytes, "there is no room for %s: %s",
+			    size_text(bytes, 0).text, strerror(-r));
 	r = tier_catalog_open(&catalog, fd, head, true);
 	if (!r) {
 		tier_catalog_close(&catalog);
@@ -139,14 +140,16 @@ static int file_make(const struct tier_file_config *config, char *error, size_t 
 
 	if (r == -EFBIG)
 		return fail(r, config->path, error, error_bytes,
-			    "%lu bytes are too many: fewer than %lu units of %u", config->bytes,
-			    (unsigned long)TIER_NONE, config->unit_bytes);
+			    "%s is too much: fewer than %lu units of %s",
+			    size_text(config->bytes, 0).text, (unsigned long)TIER_NONE,
+			    size_text(config->unit_bytes, 0).text);
 	if (r)
-		return fail(r, config->path, error, error_bytes,
-			    "%lu bytes are too few, or the unit of %u is no multiple of 4 KiB: "
-			    "%lu bytes at least",
-			    config->bytes, config->unit_bytes,
-			    tier_head_least_bytes(config->unit_bytes, config->chunk_units));
+		return fail(
+			r, config->path, error, error_bytes,
+			"%s is too little, or the unit of %s is no multiple of 4K: %s at least",
+			size_text(config->bytes, 0).text, size_text(config->unit_bytes, 0).text,
+			size_text(tier_head_least_bytes(config->unit_bytes, config->chunk_units), 0)
+				.text);
 	int n = snprintf(temporary, sizeof(temporary), "%s.new", config->path);
 	if (n < 0 || (size_t)n >= sizeof(temporary))
 		return fail(-ENAMETOOLONG, config->path, error, error_bytes,

@@ -8,7 +8,7 @@
  *
  * Where nothing idle is left to make room for an extension, the last slices of the own path leave
  * the device, though they are used, and then those of others of its domain. Who computes attention
- * over the path fetches them for that (gather.h). What such a sequence publishes cannot join the
+ * over the path promotes them for that (gather.h). What such a sequence publishes cannot join the
  * tree where it lies, as below a slice that is not on the device none is: it becomes the sequence's
  * tail, which moves to host memory, and so joins the tree, when the next extension needs its room,
  * or the sequence forks or closes.

@@ -200,10 +200,13 @@ static int check_policies(struct args *args, const char *policies)
 static int check(struct args *args, void *to)
 {
 	const struct options *o = to;
+	bool is_cuda = strcmp(o->backend, "cuda") == 0;
 
+	if (o->clocks && !is_cuda)
+		return args_fail(args, "--clocks are of the GPU's backend: add --backend cuda");
 	args->name = "policy";
 	args->value = o->policy;
-	if (!o->explain && strcmp(o->backend, "cuda") == 0)
+	if (!o->explain && is_cuda)
 		return check_policies(args, o->policy);
 	return words_take(args, plan_policy_words, &args->value);
 }

@@ -216,7 +216,7 @@ static void settle(struct document *d)
 }
 
 /* Seconds until all of it has left the device. */
-static double spill(struct document *d)
+static double demote(struct document *d)
 {
 	uint64_t start_ns = clock_now_ns();
 	struct store_stats stats;
@@ -235,7 +235,7 @@ struct arrival {
 	double ready_s, first_step_s;
 };
 
-static int fetch(struct document *d, struct arrival *ret)
+static int promote(struct document *d, struct arrival *ret)
 {
 	uint64_t start_ns = clock_now_ns();
 	struct store_open open = prompt_of(d);
@@ -380,14 +380,14 @@ static int from_file(struct document *d, const struct tiers_options *o, double b
 	struct arrival arrival = {0};
 	int r = fill(d);
 
-	spill(d);
+	demote(d);
 	store_tiers_flush(d->store);
 	settle(d);
 	close_store(d);
 	if (!r)
 		r = open_store(d, o->file, (uint64_t)bytes);
 	if (!r)
-		r = fetch(d, &arrival);
+		r = promote(d, &arrival);
 	if (!r)
 		print_arrival(d, o, " from file", bytes, &arrival);
 	return r;
@@ -400,10 +400,10 @@ static int from_host(struct document *d, const struct tiers_options *o, double b
 
 	if (r)
 		return r;
-	double s = spill(d);
+	double s = demote(d);
 	bench_print("tiers", "document to host", "time", s * 1e3, "ms");
 	bench_print("tiers", "document to host", "rate", bytes / s / 1e9, "GB/s");
-	r = fetch(d, &arrival);
+	r = promote(d, &arrival);
 	if (!r)
 		print_arrival(d, o, " from host", bytes, &arrival);
 	return r;

@@ -356,7 +356,7 @@ static void a_closed_sequences_entries_end_with_a_status(void **state)
 
 			assert_true(r == 0 || r == -ESTALE || r == -ECANCELED);
 			if (r == -ECANCELED)
-				assert_explained(f->c, "was closed while the step was in flight");
+				assert_explained(f->c, "was closed while it was in flight");
 		}
 		assert_int_equal(coppice_wait(f->lane, tickets[2], PATIENCE_NS), 0);
 		fixture_open_seq(f);

@@ -105,6 +105,8 @@ OTHERS = (
 	("sparse --stride=128", '--stride takes 8 or 16, not "128"'),
 	("tiers --tau=1.5", '--tau takes a number from 0 to 1, not "1.5"'),
 	("tiers --tau=x", '--tau takes a number from 0 to 1, not "x"'),
+	("attention --clocks", "--clocks are of the GPU's backend: add --backend cuda"),
+	("attention --wor=x", "--wor is no option: did you mean --workload?"),
 )
 READ = ("attention -w", "attention --explain -w", "attention --explain --costs", "multi -w",
 	"fit -w", "fit --times")

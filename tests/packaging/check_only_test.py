@@ -51,6 +51,11 @@ class Only(unittest.TestCase):
 		self.assertTrue(asked[-1].endswith(" -R sparse"), asked[-1])
 		self.assertIn("--target all", asked[-3])
 
+	def test_an_expression_that_is_like_a_target(self):
+		asked = self.asked("sparse.*")
+		self.assertTrue(asked[-1].endswith(" -R sparse.*"), asked[-1])
+		self.assertIn("--target all", asked[-3])
+
 	def test_a_name_with_a_sanitizer(self):
 		asked = self.asked("loop_test", "--under", "thread")
 		self.assertIn("--test-dir build/tsan ", asked[-1])

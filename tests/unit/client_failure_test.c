@@ -164,8 +164,14 @@ static void what_was_cancelled(void **state)
 			"canceled)");
 	add(f, ABI_STEP,
 	    (struct abi_completion){.status = -ECANCELED, .reason = ABI_STALE_SEQ, .where = 4});
-	assert_sentence(f, "step of layer 3 (ticket 2): sequence 4: the sequence was closed while "
-			   "the step was in flight; close sequences after their last step "
+	assert_sentence(f, "step of layer 3 (ticket 2): sequence 4: one of its sequences was "
+			   "closed while it was in flight; close sequences after their last step "
+			   "(Operation canceled)");
+	add(f, ABI_EXTEND,
+	    (struct abi_completion){.status = -ECANCELED, .reason = ABI_STALE_SEQ, .cause = 2});
+	assert_sentence(f, "extend (ticket 3): step of layer 3 (ticket 2) failed first: one of its "
+			   "sequences was closed while it was in flight; close sequences after "
+			   "their last step; call coppice_seq_trim, then extend again "
 			   "(Operation canceled)");
 }
 

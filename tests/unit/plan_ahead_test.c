@@ -120,7 +120,7 @@ static void decode_before_the_plan_is_made(struct fixture *f, struct client *c, 
 	await_state(f, PLAN_AHEAD_MADE);
 }
 
-static void a_plan_with_room_is_not_renewed(void **state)
+static void a_plan_with_room_is_not_made_ahead(void **state)
 {
 	struct fixture *f = *state;
 
@@ -392,7 +392,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, fixture_teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(a_plan_with_room_is_not_renewed),
+		TEST(a_plan_with_room_is_not_made_ahead),
 		TEST(a_plan_is_made_ahead_by_a_thread),
 		TEST(a_plan_that_comes_late_takes_in_what_came_meanwhile),
 		TEST(one_that_comes_too_late_is_not_taken),

@@ -327,6 +327,7 @@ static void the_second_opener_waits_and_finds_it_cached(void **state)
 	assert_int_equal(call.match.cached, FIXTURE_IDS - 1);
 	assert_int_equal(tokens_matched(&other), FIXTURE_IDS - 1);
 	assert_int_equal(tokens_matched(&f->c), 0);
+	assert_int_equal(harness_status(&f->h).store.tokens_matched, FIXTURE_IDS - 1);
 	client_compute(&other, seq, fixture_ids + FIXTURE_IDS - 1, 1);
 	assert_int_equal(harness_status(&f->h).store.tokens_dropped, 1);
 	client_end(&other);

@@ -207,7 +207,7 @@ static void who_does_not_wait_computes(void **state)
 		tokens[i] = document_token(0, i);
 	gate.holds = true;
 	assert_int_equal(client_open(&f->c, tokens, DOC_TOKENS, &seq, &match), 0);
-	assert_true(match.pending > 0 && !match.claimed); /* nobody claims, so it is fetched */
+	assert_true(match.pending > 0 && !match.claimed); /* nobody claims, so it is promoted */
 	assert_int_equal(client_open(&f->c, tokens, DOC_TOKENS, &other, &match), 0);
 	assert_true(match.pending > 0 && !match.claimed);
 	for (uint32_t pos = 0; pos < DOC_TOKENS; pos += DOC_CHUNK) {

@@ -7,7 +7,7 @@
 #include "kvstore/tree/core.h"
 
 /* Is what its match says is pending on its way from a lower tier? Else another computes it. */
-static inline bool store_seq_is_fetched(const struct store_seq *q)
+static inline bool store_seq_is_promoted(const struct store_seq *q)
 {
 	return q->want != NULL;
 }

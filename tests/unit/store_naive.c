@@ -156,11 +156,11 @@ void naive_check_match(struct world *w, struct model_seq *m, struct store_match 
 	const struct model_seq *claimant = claimant_at(w, m);
 
 	assert_int_equal(match.cached, m->n);
-	if (store_seq_is_fetched(m->q)) {
+	if (store_seq_is_promoted(m->q)) {
 		assert_true(w->room.host_units > 0 && !match.claimed && match.pending > 0);
 		assert_true(m->n + match.pending < m->n_prompt);
 		m->claims = false;
-		w->n_fetched++;
+		w->n_promoted++;
 		return;
 	}
 	assert_int_equal(match.claimed, !claimant);

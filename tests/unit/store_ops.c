@@ -26,7 +26,7 @@ void ops_open(struct world *w, struct model_seq *m)
 	uint32_t least = naive_least_cached(w, m, tokens, n - 1);
 	naive_end_leases(w);
 	assert_int_equal(store_seq_open(w->f.store, &open, w->f.now_ns, &m->q, &match), 0);
-	assert_true(match.cached + match.pending * store_seq_is_fetched(m->q) >= least &&
+	assert_true(match.cached + match.pending * store_seq_is_promoted(m->q) >= least &&
 		    match.cached < n);
 	m->n = match.cached;
 	naive_check_match(w, m, match);

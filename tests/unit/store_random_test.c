@@ -114,10 +114,10 @@ static void print_tiers(struct world *w)
 	struct store_tiers_stats t;
 
 	store_tiers_stats(w->f.store, &t);
-	printf("fetching %lu times; since the last of %lu restarts: hits %lu + %lu, down %lu, up "
+	printf("promoting %lu times; since the last of %lu restarts: hits %lu + %lu, down %lu, up "
 	       "%lu, "
 	       "written %lu, read %lu, dropped %lu, bad %lu, failed %lu; restored %lu tokens; %s\n",
-	       w->n_fetched, w->n_restarts, t.tiers[STORE_HOST].hits, t.tiers[STORE_FILE].hits,
+	       w->n_promoted, w->n_restarts, t.tiers[STORE_HOST].hits, t.tiers[STORE_FILE].hits,
 	       t.tiers[STORE_HOST].bytes_in, t.tiers[STORE_HOST].bytes_out,
 	       t.tiers[STORE_FILE].bytes_in, t.tiers[STORE_FILE].bytes_out, t.slices_dropped,
 	       t.images_bad, t.wants_failed, w->n_restored, t.error ? t.error : "no error");

@@ -92,7 +92,7 @@ struct world {
 	uint64_t random;
 	uint64_t cursor;
 	uint32_t n_recent;
-	uint64_t n_enospc, n_edquot, n_fetched, n_restarts, n_restored, n_held, n_below, n_tails;
+	uint64_t n_enospc, n_edquot, n_promoted, n_restarts, n_restored, n_held, n_below, n_tails;
 	uint64_t n_collapsed; /* before the last restart */
 };
 

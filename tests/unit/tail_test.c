@@ -220,7 +220,7 @@ static void test_what_came_to_host_memory_alone_may_be_on_the_device_by_now(void
 	of_others = tier_world_seq(w, others, text, NULL);
 	assert_int_equal(tier_world_publish(w, of_others, text), 0);
 	q = tier_world_seq(w, any, "abcdefghijABCDE", &match);
-	assert_true(store_seq_is_fetched(q) && match.pending == 10);
+	assert_true(store_seq_is_promoted(q) && match.pending == 10);
 	tier_world_settle(w);
 	store_seq_close(of_others, w->now_ns);
 	store_evict(w->store, NULL, 6, 6);

@@ -2,7 +2,7 @@
  * tier_kill_test.c - a process that is killed while it writes to its tier file, again and again on
  * the same file.
  *
- * A child (this program with arguments) computes, evicts and fetches documents without a pause;
+ * A child (this program with arguments) computes, evicts and promotes documents without a pause;
  * after a random time it is killed. Then the file is opened here: every byte of every document that
  * is found must be right, whatever the moment. COPPICE_SEED repeats the documents and times,
  * COPPICE_KILLS sets how many.

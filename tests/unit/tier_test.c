@@ -28,7 +28,7 @@ static void test_what_is_evicted_comes_back_from_host_memory(void **state)
 	struct store_seq *q = tier_world_seq(w, any, DOCUMENT_A, &match);
 	assert_int_equal(match.cached, 0);
 	assert_int_equal(match.pending, 16);
-	assert_true(store_seq_is_fetched(q) && !match.claimed);
+	assert_true(store_seq_is_promoted(q) && !match.claimed);
 	match = tier_world_wait(w, q);
 	assert_int_equal(match.cached, 16);
 	assert_true(match.claimed);
@@ -209,7 +209,7 @@ static void test_what_finds_no_room_is_ours_to_compute(void **state)
 	struct store_seq *b = tier_world_seq(w, any, DOCUMENT_B, NULL);
 	assert_int_equal(tier_world_publish(w, b, "ABCDEFGHIJKL"), 0);
 	struct store_seq *q = tier_world_seq(w, any, DOCUMENT_A, &match);
-	assert_true(store_seq_is_fetched(q));
+	assert_true(store_seq_is_promoted(q));
 	match = tier_world_wait(w, q);
 	assert_int_equal(match.cached, 12);
 	assert_true(match.claimed);
@@ -247,7 +247,7 @@ static void test_who_does_not_wait_may_compute(void **state)
 	struct store_seq *waiting = tier_world_seq(w, any, DOCUMENT_A, &match);
 	store_tiers_poll(w->store, 1);
 	struct store_seq *q = tier_world_seq(w, any, DOCUMENT_A, &match);
-	assert_true(store_seq_is_fetched(q));
+	assert_true(store_seq_is_promoted(q));
 	assert_int_equal(tier_world_publish(w, q, "abcdef"), 0);
 	assert_true(tier_world_right(w, q, "abcdef"));
 	tier_world_let_go(w);

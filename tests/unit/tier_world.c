@@ -302,7 +302,7 @@ struct store_match tier_world_wait(struct tier_world *w, struct store_seq *q)
 	for (uint32_t i = 0; i < 10000; i++) {
 		assert_int_equal(store_seq_rematch(q, w->now_ns, &match), 0);
 		tier_world_check(w);
-		if (!store_seq_is_fetched(q))
+		if (!store_seq_is_promoted(q))
 			return match;
 		turn(w);
 	}

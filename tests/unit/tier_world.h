@@ -78,7 +78,7 @@ struct store_seq *tier_world_seq(struct tier_world *w, struct tier_world_key key
 /* Computes and publishes what is left of a document after where the sequence stands. 0 or what the
  * store said. */
 int tier_world_publish(struct tier_world *w, struct store_seq *q, const char *document);
-/* Polls until nothing is fetched for the sequence any more; returns its match. */
+/* Polls until nothing is promoted for the sequence any more; returns its match. */
 struct store_match tier_world_wait(struct tier_world *w, struct store_seq *q);
 /* Polls until nothing is under way. */
 void tier_world_settle(struct tier_world *w);

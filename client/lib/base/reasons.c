@@ -129,9 +129,10 @@ static const struct reason cancellations[ABI_N_REASONS] = {
 	[ABI_BAD_ARENA] = {"an arena that it uses was freed while it was in flight; free arenas "
 			   "after the steps that use them",
 			   false},
-	[ABI_STALE_SEQ] = {"the sequence was closed while the step was in flight; close sequences "
-			   "after their last step",
-			   true},
+	[ABI_STALE_SEQ] =
+		{"one of its sequences was closed while it was in flight; close sequences "
+		 "after their last step",
+		 true},
 };
 
 const struct reason *reason_of(uint16_t reason, int32_t status)

@@ -7,7 +7,7 @@
  * arena is let go. All are opened or none: who was opened before another failed is closed again.
  * What the daemon cannot take at the moment, as the ids' pages are swapped out or it has as many
  * requests of the connection as it takes, is asked again for a second: then its ids are written
- * anew, which fetches the pages.
+ * anew, which brings the pages back.
  */
 #include "client/lib/base/clock.h"
 #include "client/lib/base/pace.h"

@@ -10,6 +10,7 @@
 #define COPPICED_AWAY_H
 
 #include "users.h"
+#include "proto/clock.h"
 
 static inline void away_end(struct sched_core *core, struct sched_lane *lane)
 {
@@ -34,7 +35,7 @@ static inline void away_begin(struct sched_core *core, struct sched_lane *lane)
 /* Forgets those who do not come. */
 static inline void away_look(struct sched_core *core)
 {
-	uint64_t for_ns = core->config->batch_budget_ms * UINT64_C(1000000);
+	uint64_t for_ns = core->config->batch_budget_ms * NS_PER_MS;
 	struct sched_lane *lane;
 
 	TAILQ_FOREACH (lane, &core->lanes, link)

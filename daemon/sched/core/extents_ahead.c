@@ -3,10 +3,11 @@
 
 #include "kvstore/store.h"
 #include "proto/arith.h"
+#include "proto/clock.h"
 
 #define MOST_BYTES (UINT64_C(256) << 20)
 #define PART_OF_POOL 16u
-#define ROW_NS UINT64_C(1000000) /* who is lent one later is not of the row */
+#define ROW_NS NS_PER_MS /* who is lent one later is not of the row */
 
 static void make(void *ctx)
 {

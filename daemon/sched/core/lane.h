@@ -253,7 +253,7 @@ static inline uint32_t decode_tokens_done(const struct sched_lane *lane)
 	return n;
 }
 
-/* Its inputs are there, and it is not at its end. */
+/* Its inputs are there: it can run, or does, or has. */
 static inline bool step_is_there(const struct sched_lane *lane)
 {
 	return lane->state >= STEP_RUNNABLE;
@@ -265,7 +265,7 @@ static inline uint64_t step_seen_ns(const struct step *step)
 	return step->done_ns ? step->done_ns : step->arrival_ns;
 }
 
-/* Steps that could run, or do. */
+/* Steps of which step_is_there holds. */
 static inline uint32_t step_n_there(const struct step_queues *q)
 {
 	return q->n_lanes - q->n[STEP_FREE] - q->n[STEP_AWAITING_INPUT] - q->n[STEP_REFUSED];

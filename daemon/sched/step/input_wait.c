@@ -12,12 +12,13 @@
 #include "step_end.h"
 
 #include "proto/arith.h"
+#include "proto/clock.h"
 #include "proto/ring.h"
 
-#define LOOK_MAX_NS UINT64_C(1000000) /* between two looks at a step */
+#define LOOK_MAX_NS NS_PER_MS /* between two looks at a step */
 #define LOOK_PART 8 /* of the time that it has waited */
 #define LOOK_EACH_NS UINT64_C(200000) /* for so long who spins looks in each round */
-#define SOON_NS UINT64_C(1000000) /* a stream that is at work writes the next inputs in less */
+#define SOON_NS NS_PER_MS /* a stream that is at work writes the next inputs in less */
 
 void input_wait_init(struct input_wait *w, struct sched_core *core)
 {

@@ -14,6 +14,7 @@
 #include "daemon/sched/step/step_end.h"
 #include "models.h"
 #include "refuse.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@
 /* So many sequences are closed in a turn, and more until so much has passed: each walks its path,
  * and frees what of its prompt nobody computed. */
 #define CLOSE_AT_LEAST 8u
-#define CLOSE_NS UINT64_C(1000000)
+#define CLOSE_NS NS_PER_MS
 
 /* One that is half-built, too. */
 static void session_free(struct sched_session *session)

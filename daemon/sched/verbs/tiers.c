@@ -15,6 +15,7 @@
 #include "kvstore/files/tier_host.h"
 #include "kvstore/tier.h"
 #include "proto/arith.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -375,7 +376,7 @@ uint64_t sched_tiers_deadline_ns(const struct sched *s)
 static bool flush_await(struct sched *s)
 {
 	const struct timespec look = {.tv_nsec = LOOK_NS};
-	uint64_t end_ns = core_clock(&s->core) + s->core.config->tier_flush_ms * UINT64_C(1000000);
+	uint64_t end_ns = core_clock(&s->core) + s->core.config->tier_flush_ms * NS_PER_MS;
 
 	while (s->core.now_ns = core_clock(&s->core),
 	       store_tiers_poll(s->core.store, s->core.now_ns)) {

@@ -43,7 +43,7 @@ struct known {
 
 static struct known *find_known(const struct device_kernel &of)
 {
-	static struct known all[2][2][256 / 32 + 1];
+	static struct known all[2][2][KV_HEAD_DIM_MOST / 32 + 1];
 
 	return &all[of.bounded][of.bf16][of.head_dim / 32];
 }

@@ -4,20 +4,23 @@
 
 #include "attend.h"
 #include "clocks.h"
+#include "kernels/cuda/device/signals.cuh"
 
 #ifdef COPPICE_CLOCKS
+#if __CUDA_ARCH__ >= 800
 /* The earlier time is the larger one here, and nothing is asked of memory: after a flush the answer
  * would take a microsecond. */
 __device__ inline void clock_first(uint64_t (*blocks)[CLOCK_MARKS], enum clock_mark mark)
 {
-	uint64_t now;
-
 	if (blockIdx.x >= CLOCK_BLOCKS)
 		return;
-	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+
+	uint64_t now = device_now_ns();
+
 	asm volatile("red.global.max.u64 [%0], %1;" ::"l"(&blocks[blockIdx.x][mark]), "l"(~now)
 		     : "memory");
 }
+#endif
 
 /* By one thread of a block of attention, the first time that it comes here. */
 #define CLOCK_MARK(a, mark, thread) \

@@ -30,6 +30,12 @@ static inline bool code_overlaps(enum code code)
 	return code == CODE_WGMMA;
 }
 
+/* wgmma, clusters of blocks, tensor maps: what products of rows by a program's matrices use. */
+static inline bool code_has_wgmma(enum code code)
+{
+	return code == CODE_WGMMA;
+}
+
 static inline bool code_copies_bulk(enum code code)
 {
 	return code == CODE_WGMMA;

@@ -30,6 +30,7 @@
 
 /* Dims that kernels are compiled for; tests/ and kernels/README.md say what another one takes. */
 #define KV_HEAD_DIMS(DO) DO(64) DO(96) DO(128) DO(192) DO(256)
+#define KV_HEAD_DIM_MOST 256u
 
 static inline bool kv_takes_dim(uint32_t dim)
 {

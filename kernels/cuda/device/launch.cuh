@@ -17,8 +17,8 @@ struct launch_shape {
 
 /* early: what comes before need not have ended. A cudaError_t. */
 template <typename ARGUMENT>
-static int launch_kernel(void (*kernel)(ARGUMENT), const ARGUMENT *argument,
-			 struct launch_shape shape, bool early, struct launch_to to)
+MUST_CHECK static int launch_kernel(void (*kernel)(ARGUMENT), const ARGUMENT *argument,
+				    struct launch_shape shape, bool early, struct launch_to to)
 {
 	struct launch l = {};
 
@@ -34,8 +34,8 @@ static int launch_kernel(void (*kernel)(ARGUMENT), const ARGUMENT *argument,
 }
 
 template <typename ARGUMENT>
-static int launch_early(void (*kernel)(ARGUMENT), const ARGUMENT *argument,
-			struct launch_shape shape, struct launch_to to)
+MUST_CHECK static int launch_early(void (*kernel)(ARGUMENT), const ARGUMENT *argument,
+				   struct launch_shape shape, struct launch_to to)
 {
 	return launch_kernel(kernel, argument, shape, code_overlaps(device_code()), to);
 }
@@ -45,7 +45,7 @@ static int launch_early(void (*kernel)(ARGUMENT), const ARGUMENT *argument,
  * waits for all that runs on the device: without end if that waits for another member of a group,
  * and the launch is that member's. A cudaError_t.
  */
-template <typename... KERNEL> static int load_kernels(KERNEL *...kernels)
+template <typename... KERNEL> MUST_CHECK static int load_kernels(KERNEL *...kernels)
 {
 	const void *const all[] = {(const void *)kernels...};
 	cudaFuncAttributes attributes;

@@ -63,7 +63,7 @@ static void tiers_kick(struct backend *b)
 	tier_kick(&b->tier);
 }
 
-/* Of format.h: KV blocks of 8 tokens, swizzled. */
+/* Of kv_layout.h: KV blocks of 8 tokens, swizzled. */
 static uint64_t tiers_layout(struct backend *b)
 {
 	(void)b;

@@ -97,7 +97,7 @@ typedef int (*cuda_measure_group)(const struct cuda_group *group,
 				  struct cuda_measure_stamp *ret_stamps);
 
 /* Times a program's products, biases and gates of all layers, and the product of its head, of so
- * many rows (the head's: 64 at most), replayed as by cuda_measure. ret_us [n]. Blocks. 0 or
+ * many rows (the head's: 128 at most), replayed as by cuda_measure. ret_us [n]. Blocks. 0 or
  * -EIO. */
 typedef int (*cuda_measure_products)(struct backend *b, struct backend_program *program,
 				     uint32_t n_rows, uint32_t n, float *ret_us);

@@ -13,6 +13,7 @@
 #include "kernels/cuda/attend/append.h"
 #include "kernels/cuda/device/bring.h"
 #include "proto/arith.h"
+#include "proto/clock.h"
 #include "kernels/say.h"
 
 #include <assert.h>
@@ -244,8 +245,7 @@ static int make_ends(struct meeting *m, struct queue *const *queues, struct peer
 		*p = (struct peer){.meeting = m, .queue = queues[i], .index = i};
 		atomic_fetch_add(&m->n_ends, 1);
 		ret_ends[i] = p;
-		queues[i]->patience_ns =
-			m->timeout_ns + (m->nccl ? 0 : GRACE_MS * UINT64_C(1000000));
+		queues[i]->patience_ns = m->timeout_ns + (m->nccl ? 0 : GRACE_MS * NS_PER_MS);
 		if (cudaHostAlloc((void **)&p->late, sizeof(*p->late), cudaHostAllocPortable) !=
 		    cudaSuccess)
 			return -ENOMEM;
@@ -281,7 +281,7 @@ int peer_meet(const struct peer_config *config, struct peer **ret_ends, char *no
 	m->first = config->first;
 	m->n_all = config->n_all;
 	m->n_ends = 1; /* this function's */
-	m->timeout_ns = config->timeout_ms * UINT64_C(1000000);
+	m->timeout_ns = config->timeout_ms * NS_PER_MS;
 	memcpy(m->devices, config->devices, m->n * sizeof(*m->devices));
 	m->crowded = is_crowded(m->devices, m->n);
 	r = choose_and_make(m, config, notice, error, bytes);
@@ -319,10 +319,10 @@ void peer_give_up(struct peer *p)
 
 bool peer_await_end(struct peer *p)
 {
-	if (!p || queue_settles(p->queue, SETTLE_MS * UINT64_C(1000000)))
+	if (!p || queue_settles(p->queue, SETTLE_MS * NS_PER_MS))
 		return true;
 	peer_give_up(p);
-	return queue_settles(p->queue, SETTLE_MS * UINT64_C(1000000));
+	return queue_settles(p->queue, SETTLE_MS * NS_PER_MS);
 }
 
 /* ---- exchange ------------------------------------------------------------------------------- */

@@ -363,10 +363,12 @@ static exchange_function find_kernel(uint32_t dim, bool bf16)
 
 extern "C" int device_exchange_init()
 {
-	static const uint32_t dims[] = {64, 128, 256}; /* whose lanes have unlike many columns */
+#define EACH(dim) dim,
+	static const uint32_t dims[] = {KV_HEAD_DIMS(EACH)};
+#undef EACH
 	int r = cudaSuccess;
 
-	for (uint32_t i = 0; i < 6 && r == cudaSuccess; i++)
+	for (uint32_t i = 0; i < 2 * sizeof(dims) / sizeof(*dims) && r == cudaSuccess; i++)
 		r = load_kernels(find_kernel(dims[i / 2], i % 2));
 	return r;
 }

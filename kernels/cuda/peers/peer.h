@@ -23,6 +23,7 @@
 #define COPPICE_CUDA_PEER_H
 
 #include "proto/must_check.h"
+#include "kernels/cuda/device/kv_layout.h"
 #include "kernels/cuda/device/queue.h"
 #include "kernels/cuda/device/signals.h"
 
@@ -37,14 +38,15 @@ extern "C" {
 #define PEER_BLOCKS_AT_ONCE 2u /* that a multiprocessor has room for at least, whatever the shape */
 #define PEER_STAMPS 128u /* launches that are remembered */
 #define PEER_PACKET_BYTES 16u
+#define PEER_PACKET_VALUES 4u /* of O */
 #define PEER_ENTRY_MOST (64 * PEER_PACKET_BYTES)
 #define PEER_GIVEN_UP UINT32_MAX /* in place of a device that did not come: nobody waits any more */
 
-/* Of a row and head in an inbox: packets of a warp, one to a lane, two where a lane has more than 8
- * bytes of O. */
+/* Of a row and head in an inbox: packets of a warp, one to a lane, two where a lane has more of O
+ * than one takes. */
 static inline uint32_t peer_entry_bytes(uint32_t head_dim)
 {
-	return head_dim > 128 ? PEER_ENTRY_MOST : PEER_ENTRY_MOST / 2;
+	return PEER_ENTRY_MOST / (kv_lane_values(head_dim) > PEER_PACKET_VALUES ? 1 : 2);
 }
 
 /* A launch, by the device's clock: what it exchanges is there; it has what the others have of

@@ -22,7 +22,6 @@
 #define BEGIN_THREADS 256u
 #define FINISHING_THREADS 256u
 #define HEADS_WARPS 8u
-#define DIM_MAX 256u
 
 /* ---- begin ----------------------------------------------------------------------------------- */
 
@@ -251,11 +250,11 @@ __device__ inline void put_kv(const struct device_heads &a, const struct device_
 {
 	uint32_t chunks = a.dim / KV_CHUNK_VALUES, lane = threadIdx.x % 32;
 	char *to = a.pool + head * a.head_bytes + (uint64_t)place.source * KV_SOURCE_BYTES;
-	uint4 values[DIM_MAX / 128];
+	uint4 values[KV_HEAD_DIM_MOST / 128];
 	bool bad = false;
 
 #pragma unroll
-	for (uint32_t n = 0; n < DIM_MAX / 128; n++) {
+	for (uint32_t n = 0; n < KV_HEAD_DIM_MOST / 128; n++) {
 		uint32_t i = n * 32 + lane;
 
 		values[n] = make_uint4(0, 0, 0, 0);
@@ -267,7 +266,7 @@ __device__ inline void put_kv(const struct device_heads &a, const struct device_
 	}
 	bad = __any_sync(~0u, bad);
 #pragma unroll
-	for (uint32_t n = 0; n < DIM_MAX / 128; n++) {
+	for (uint32_t n = 0; n < KV_HEAD_DIM_MOST / 128; n++) {
 		uint32_t i = n * 32 + lane, of_v = i >= chunks, chunk = i - of_v * chunks;
 		uint32_t fill = of_v ? 0 : ~0u;
 
@@ -291,7 +290,7 @@ __device__ inline void put_q(const struct device_heads &a, uint32_t row, uint32_
 __global__ void __launch_bounds__(HEADS_WARPS * 32)
 	heads_kernel(const __grid_constant__ struct device_heads a)
 {
-	__shared__ __align__(16) float heads[HEADS_WARPS][DIM_MAX];
+	__shared__ __align__(16) float heads[HEADS_WARPS][KV_HEAD_DIM_MOST];
 
 	if (!a.first)
 		launch_next();
@@ -307,7 +306,7 @@ __global__ void __launch_bounds__(HEADS_WARPS * 32)
 	float *x = heads[threadIdx.x / 32], factor = factor_of(a, from, known);
 
 #pragma unroll
-	for (uint32_t t = 0; t < DIM_MAX / 128; t++) {
+	for (uint32_t t = 0; t < KV_HEAD_DIM_MOST / 128; t++) {
 		uint32_t i = t * 128 + threadIdx.x % 32 * 4;
 
 		if (i < a.dim)

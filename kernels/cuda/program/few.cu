@@ -514,7 +514,7 @@ extern "C" bool device_few_holds(const struct device_few *few)
 
 extern "C" bool device_few_takes(const struct device_few *few)
 {
-	return code_overlaps(device_code()) && few->n_rows <= FEW_ROWS &&
+	return code_has_wgmma(device_code()) && few->n_rows <= FEW_ROWS &&
 	       (few->norm.at ? takes_norm(few) : adds(few) || device_few_holds(few));
 }
 
@@ -522,7 +522,7 @@ extern "C" int device_few_init(void)
 {
 	int r = cudaSuccess;
 
-	for (uint32_t i = 0; code_overlaps(device_code()) && i < 2 * FORMS * DEPTHS && !r; i++)
+	for (uint32_t i = 0; code_has_wgmma(device_code()) && i < 2 * FORMS * DEPTHS && !r; i++)
 		r = cudaFuncSetAttribute(
 			(const void *)find_kind(i / 2 % FORMS, i / 2 / FORMS).of[i % 2],
 			cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES_MOST);

@@ -300,7 +300,7 @@ extern "C" int device_many_init(void)
 {
 	int r = cudaSuccess;
 
-	for (uint32_t i = 0; code_overlaps(device_code()) && i < 2 * WAYS && !r; i++) {
+	for (uint32_t i = 0; code_has_wgmma(device_code()) && i < 2 * WAYS && !r; i++) {
 		struct many_way way = way_at(i / 2);
 
 		r = cudaFuncSetAttribute((const void *)way.of[i % 2],
@@ -320,7 +320,7 @@ extern "C" bool device_many_takes(const struct device_few *few)
 			 is_whole(few->w[1], few->w_stride) &&
 			 is_whole(few->out.narrow, few->out.narrow_stride);
 
-	return code_overlaps(device_code()) && few->n_rows >= MANY_ROWS && few->gated &&
+	return code_has_wgmma(device_code()) && few->n_rows >= MANY_ROWS && few->gated &&
 	       few->act == PROGRAM_SILU && !few->norm.at && !few->bias[0].at && !few->bias[1].at &&
 	       few->out.narrow && !few->out.wide && few->n_out[0] % 8 == 0 && are_whole;
 }

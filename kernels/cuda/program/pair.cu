@@ -319,7 +319,7 @@ extern "C" int device_pair_init(void)
 {
 	int r = cudaSuccess;
 
-	for (uint32_t i = 0; code_overlaps(device_code()) && i < 2 * WAYS && !r; i++) {
+	for (uint32_t i = 0; code_has_wgmma(device_code()) && i < 2 * WAYS && !r; i++) {
 		struct pair_way way = way_at(i / 2);
 
 		r = cudaFuncSetAttribute((const void *)way.of[i % 2],
@@ -354,7 +354,7 @@ extern "C" bool device_pair_takes(const struct device_few *few)
 	for (uint32_t i = 0; i < 3 && few->n_out[i]; i++)
 		if (!is_whole(few->w[i], few->w_stride) || few->n_out[i] % 8)
 			return false;
-	return code_overlaps(device_code()) && few->n_rows >= PAIR_ROWS_LEAST &&
+	return code_has_wgmma(device_code()) && few->n_rows >= PAIR_ROWS_LEAST &&
 	       few->n_rows <= PAIR_ROWS_MOST && !few->gated && !few->norm.at &&
 	       is_whole(few->in, few->in_stride) && out->wide_stride % 4 == 0 &&
 	       out->narrow_stride % 4 == 0 && !(out->add && out->narrow) &&

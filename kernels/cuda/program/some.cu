@@ -109,7 +109,7 @@ extern "C" int device_some_init(void)
 {
 	int r = cudaSuccess;
 
-	for (uint32_t i = 0; code_overlaps(device_code()) && i < 16 && !r; i++)
+	for (uint32_t i = 0; code_has_wgmma(device_code()) && i < 16 && !r; i++)
 		r = cudaFuncSetAttribute((const void *)kernel_of(i % 2, 8u << i / 2 % 4, i / 8 + 1),
 					 cudaFuncAttributeMaxDynamicSharedMemorySize,
 					 SHARED_BYTES_MOST);
@@ -128,7 +128,7 @@ extern "C" bool device_some_takes(const struct device_few *few)
 	for (uint32_t i = 0; i < 3 && few->n_out[i]; i++)
 		if (!is_whole(few->w[i], few->w_stride))
 			return false;
-	return code_overlaps(device_code()) && few->n_rows > 1 && few->n_rows <= SOME_ROWS &&
+	return code_has_wgmma(device_code()) && few->n_rows > 1 && few->n_rows <= SOME_ROWS &&
 	       !few->norm.at && (few->gated || is_long) && is_whole(few->in, few->in_stride);
 }
 

@@ -309,7 +309,7 @@ extern "C" int device_tall_init(void)
 	int r = cudaSuccess;
 
 	for (uint32_t n = TALL_ROWS_LEAST;
-	     code_overlaps(device_code()) && n <= TALL_ROWS_MOST && !r; n = tall_cut_rows(n) + 1)
+	     code_has_wgmma(device_code()) && n <= TALL_ROWS_MOST && !r; n = tall_cut_rows(n) + 1)
 		for (uint32_t bf16 = 0; bf16 < 2 && !r; bf16++)
 			r = cudaFuncSetAttribute((const void *)kernel_of(bf16, tall_cut_rows(n)),
 						 cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -328,7 +328,7 @@ extern "C" bool device_tall_takes(const struct device_few *few)
 			 is_whole(few->w[1], few->w_stride) &&
 			 is_whole(few->out.narrow, few->out.narrow_stride);
 
-	return code_overlaps(device_code()) && few->n_rows >= TALL_ROWS_LEAST &&
+	return code_has_wgmma(device_code()) && few->n_rows >= TALL_ROWS_LEAST &&
 	       few->n_rows <= TALL_ROWS_MOST && few->gated && few->act == PROGRAM_SILU &&
 	       !few->norm.at && !few->bias[0].at && !few->bias[1].at && few->out.narrow &&
 	       !few->out.wide && few->n_out[0] % 8 == 0 && are_whole &&
