@@ -21,7 +21,7 @@ EDGE = re.compile(r'^edge: \{ sourcename: "([^"]*)" targetname: "([^"]*)"')
 NO_CODE = re.compile(
 	r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|"""
 	r"""^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*""", re.S | re.M)
-FUNCTION = re.compile(r"^([^\s;{}][^;{}]*)\n\{\n(.*?)\n\}$", re.S | re.M)
+FUNCTION = re.compile(r"^([^\s;{}][^;{}]*\)(?: const)?)\s\{\n(.*?)\n\}$", re.S | re.M)
 CALL = re.compile(r"(?<![\w:])(\w+)[ \t]*(?:<[^;{}()]*>[ \t]*)?(?:\(|<<<)")
 READERS = ("proto/cli/", "proto/safetensors/")  # of options, files
 

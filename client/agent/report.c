@@ -6,6 +6,8 @@
  */
 #include "report.h"
 
+#include "proto/cleanup.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -89,22 +91,21 @@ static size_t utf8_length(const char *text, size_t left)
 /* Bytes that are no UTF-8 become U+FFFD: ids are the exact record. */
 static json_t *text_json(const struct stream *s)
 {
-	char *bytes = calloc(s->n_choices + 1, 1), *clean = calloc(s->n_choices + 1, 3); /* owned */
+	CLEANUP_FREE char *bytes = calloc(s->n_choices + 1, 1);
+	CLEANUP_FREE char *clean = calloc(s->n_choices + 1, 3);
 	size_t n = 0;
-	if (bytes && clean) {
-		for (uint32_t i = 0; i < s->n_choices; i++)
-			bytes[i] = (char)s->choices[i].id;
-		for (size_t i = 0; i < s->n_choices;) {
-			const size_t length = utf8_length(bytes + i, s->n_choices - i);
-			memcpy(clean + n, length ? bytes + i : "\xef\xbf\xbd", length ? length : 3);
-			n += length ? length : 3;
-			i += length ? length : 1;
-		}
+
+	if (!bytes || !clean)
+		return NULL;
+	for (uint32_t i = 0; i < s->n_choices; i++)
+		bytes[i] = (char)s->choices[i].id;
+	for (size_t i = 0; i < s->n_choices;) {
+		const size_t length = utf8_length(bytes + i, s->n_choices - i);
+		memcpy(clean + n, length ? bytes + i : "\xef\xbf\xbd", length ? length : 3);
+		n += length ? length : 3;
+		i += length ? length : 1;
 	}
-	json_t *text = clean ? json_stringn(clean, n) : NULL;
-	free(bytes);
-	free(clean);
-	return text;
+	return json_stringn(clean, n);
 }
 
 static json_t *stream_json(const struct agent *agent, const struct stream *s)

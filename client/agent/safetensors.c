@@ -3,6 +3,8 @@
  */
 #include "safetensors.h"
 
+#include "proto/cleanup.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,28 +15,24 @@
 
 static int map_file(const char *path, struct safetensors *file, struct fault *fault)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct stat st;
+	void *map;
+
 	if (fd < 0)
 		return fault_set(fault, -errno, "%s: cannot be opened: %s", path, strerror(errno));
-	struct stat st;
-	int r = 0;
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-		r = fault_set(fault, -EINVAL, "%s: is not a regular file", path);
-	} else if (st.st_size < SAFETENSORS_LENGTH_BYTES) {
-		r = fault_set(fault, -EINVAL,
-			      "%s: %jd bytes are too few for a safetensors file (the header's "
-			      "length takes 8)",
-			      path, (intmax_t)st.st_size);
-	} else {
-		void *map = mmap(NULL, st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-		if (map == MAP_FAILED)
-			r = fault_set(fault, -errno, "%s: cannot be mapped: %s", path,
-				      strerror(errno));
-		else
-			*file = (struct safetensors){.map = map, .map_bytes = st.st_size};
-	}
-	close(fd);
-	return r;
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+		return fault_set(fault, -EINVAL, "%s: is not a regular file", path);
+	if (st.st_size < SAFETENSORS_LENGTH_BYTES)
+		return fault_set(fault, -EINVAL,
+				 "%s: %jd bytes are too few for a safetensors file (the header's "
+				 "length takes 8)",
+				 path, (intmax_t)st.st_size);
+	map = mmap(NULL, st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		return fault_set(fault, -errno, "%s: cannot be mapped: %s", path, strerror(errno));
+	*file = (struct safetensors){.map = map, .map_bytes = st.st_size};
+	return 0;
 }
 
 static int read_header(struct safetensors *file, char why[SAFETENSORS_WHY_BYTES])

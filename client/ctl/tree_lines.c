@@ -8,6 +8,7 @@
 
 #include "text.h"
 #include "proto/arith.h"
+#include "proto/cleanup.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -117,23 +118,19 @@ int tree_lines_new(Coppice__TreeNode *const *nodes, size_t n, uint32_t max_level
 		   struct tree_line **ret, size_t *ret_n)
 {
 	size_t n_depths = (size_t)max_depth(nodes, n) + 2, n_lines;
-	struct tree_line *lines = calloc(n + 1, sizeof(*lines));
-	uint32_t *level = calloc(n_depths, sizeof(*level));
-	bool *younger = calloc(n + 1, sizeof(*younger)), *seen = calloc(n_depths, sizeof(*seen));
-	bool enough = lines && level && younger && seen;
+	CLEANUP_FREE struct tree_line *lines = calloc(n + 1, sizeof(*lines));
+	CLEANUP_FREE uint32_t *level = calloc(n_depths, sizeof(*level));
+	CLEANUP_FREE bool *younger = calloc(n + 1, sizeof(*younger));
+	CLEANUP_FREE bool *seen = calloc(n_depths, sizeof(*seen));
 
-	if (enough) {
-		find_younger(nodes, n, younger, seen);
-		n_lines = find_chains(nodes, n, younger, lines);
-		find_levels(nodes, lines, n_lines, level);
-		find_text(nodes, lines, n_lines);
-		*ret_n = leave_out(lines, n_lines, max_level);
-		*ret = lines;
-	} else {
-		free(lines);
-	}
-	free(level);
-	free(younger);
-	free(seen);
-	return enough ? 0 : -ENOMEM;
+	if (!lines || !level || !younger || !seen)
+		return -ENOMEM;
+	find_younger(nodes, n, younger, seen);
+	n_lines = find_chains(nodes, n, younger, lines);
+	find_levels(nodes, lines, n_lines, level);
+	find_text(nodes, lines, n_lines);
+	*ret_n = leave_out(lines, n_lines, max_level);
+	*ret = lines;
+	lines = NULL;
+	return 0;
 }

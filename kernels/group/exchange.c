@@ -1,6 +1,8 @@
 /* exchange.c - which way, and how many bytes. */
 #include "exchange.h"
 
+#include "proto/cleanup.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -54,7 +56,7 @@ static void fill_row(const struct exchange *x, const uint8_t *mine, uint32_t byt
 int exchange_tell(struct exchange *x, const void *mine, uint32_t bytes, void *ret)
 {
 	size_t row = 2 + (size_t)bytes, all = x->n_ranks * row;
-	float *parts = calloc(2 * all, sizeof(*parts));
+	CLEANUP_FREE float *parts = calloc(2 * all, sizeof(*parts));
 	struct exchange_rows rows = {.parts = parts,
 				     .folded = parts + all,
 				     .n_rows = x->n_ranks,
@@ -79,6 +81,5 @@ int exchange_tell(struct exchange *x, const void *mine, uint32_t bytes, void *re
 		}
 		((uint8_t *)ret)[i] = (uint8_t)told;
 	}
-	free(parts);
 	return r;
 }

@@ -92,6 +92,14 @@ class Layers(unittest.TestCase):
 			"int part_begin(void)\n{\n\treturn ground_n();\n}\n")
 		self.assertIn("ground_begin calls part_begin", self.complaints())
 
+	def test_a_circle_through_a_function_whose_brace_is_on_its_line(self):
+		self.write("daemon/sched/ground.h",
+			"static inline int ground_begin(void) {\n\treturn part_begin();\n}\n"
+			"static inline int ground_n(void)\n{\n\treturn 1;\n}\n")
+		self.write("daemon/sched/part.c", '#include "ground.h"\n'
+			"int part_begin(void)\n{\n\treturn ground_n();\n}\n")
+		self.assertIn("ground_begin calls part_begin", self.complaints())
+
 	def test_what_is_written_of_a_function_is_no_call(self):
 		self.write("daemon/sched/whole.h",
 			"static inline int whole_n(void)\n{\n\treturn 1;\n}\n")

@@ -106,9 +106,9 @@ static void make_tree(struct played *p, struct oracle_random *random)
 static struct work_shape draw_shape(struct oracle_random *random)
 {
 	static const uint32_t heads[][2] = {{8, 2}, {4, 4}, {16, 1}, {14, 2}, {24, 1}, {8, 1}};
-	static const uint32_t dims[] = {64, 128, 128, 256};
+	static const uint32_t dims[] = {64, 128, 128, 192, 256};
 	const uint32_t *of = heads[oracle_below(random, 6)];
-	uint32_t dim = dims[oracle_below(random, 4)];
+	uint32_t dim = dims[oracle_below(random, 5)];
 
 	return (struct work_shape){.n_layers = 1,
 				   .n_q_heads = of[0],

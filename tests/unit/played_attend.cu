@@ -1,13 +1,13 @@
 /*
  * played_attend.cu - attention and its merge by the kernels' own source on the CPU
- * (played_block.cuh): attend.cu as it is, whose launches run here, block by block. Of three head
- * dims, and of no rows with a first position. Compiled as C++.
+ * (played_block.cuh): attend.cu as it is, whose launches run here, block by block. Of dims whose KV
+ * has the largest swizzle, and of no rows with a first position. Compiled as C++.
  */
 #include "played_block.cuh"
 
 #include "kernels/cuda/device/kv_layout.h"
 #undef KV_HEAD_DIMS
-#define KV_HEAD_DIMS(DO) DO(64) DO(128) DO(256)
+#define KV_HEAD_DIMS(DO) DO(64) DO(128) DO(192) DO(256)
 
 #include "kernels/cuda/attend/attend_kernel.cuh"
 /* the merge's is a variable of its own */

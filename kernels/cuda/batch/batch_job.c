@@ -5,6 +5,8 @@
  */
 #include "batch_chosen.h"
 #include "batch_impl.h"
+
+#include "proto/cleanup.h"
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -170,16 +172,13 @@ static int send_plan(struct upload *u, const struct backend_job *job, const bool
 static int send_plan_of_wanted(struct upload *u, const struct backend_job *job,
 			       struct batch_plan **ret)
 {
-	bool *wanted = malloc(job->tree->n_queries);
-	int r;
+	CLEANUP_FREE bool *wanted = malloc(job->tree->n_queries);
 
 	if (!wanted)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < job->tree->n_queries; i++)
 		wanted[i] = job->io[i].o != 0;
-	r = send_plan(u, job, wanted, ret);
-	free(wanted);
-	return r;
+	return send_plan(u, job, wanted, ret);
 }
 
 /* The job's plan, on the device. */
