@@ -179,7 +179,7 @@ COPPICE_MUST_CHECK int coppice_arena_new_on(struct coppice *c, const uint8_t *de
 					    struct coppice_arena **ret);
 /* First byte, page aligned, zeroed at birth. */
 void *coppice_arena_base(const struct coppice_arena *arena);
-/* What was asked for, rounded up to whole pages. */
+/* What was granted: what was asked for, rounded up. */
 size_t coppice_arena_bytes(const struct coppice_arena *arena);
 enum coppice_memory coppice_arena_memory(const struct coppice_arena *arena);
 /*

@@ -8,6 +8,7 @@
 
 #include "proto/abi.h"
 #include "proto/channel_why.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -140,7 +141,7 @@ int call_open(struct call *call, const char *path)
 	int r;
 
 	*call = (struct call){.fd = -1, .path = path ? path : channel_default_path()};
-	r = channel_connect(call->path, CALL_TIMEOUT_S * UINT64_C(1000000000), &call->fd);
+	r = channel_connect(call->path, CALL_TIMEOUT_S * NS_PER_S, &call->fd);
 	if (r < 0)
 		return fail_connect(call, r);
 	if (setsockopt(call->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) < 0)

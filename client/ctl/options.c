@@ -6,6 +6,7 @@
 #include "options.h"
 
 #include "proto/cli/nearest.h"
+#include "proto/clock.h"
 #include "text.h"
 
 #include <stdio.h>
@@ -177,7 +178,7 @@ int options_read(struct options *options, const struct options_verb *verbs, stru
 	bool has_argument = false;
 	int key, r = 0;
 
-	*options = (struct options){.interval_ns = UINT64_C(1000000000)};
+	*options = (struct options){.interval_ns = NS_PER_S};
 	while (r == 0 && (key = args_next(args)) != 0) {
 		if (key < 0)
 			return key;

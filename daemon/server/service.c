@@ -11,6 +11,7 @@
 #include "daemon/sched/verbs/beside.h"
 #include "daemon/sched/verbs/sessions.h"
 #include "daemon/session/life.h"
+#include "proto/clock.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -21,7 +22,7 @@
 
 #define CONTAINER(request, member) \
 	((struct service *)((char *)(request)-offsetof(struct service, member)))
-#define TICK_NS UINT64_C(1000000000)
+#define TICK_NS NS_PER_S
 #define TICKS_A_STATUS 3u
 
 static void status_say(struct service *service)

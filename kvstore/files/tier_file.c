@@ -121,8 +121,8 @@ static int file_fill(int fd, const struct tier_head *head, const char *path, cha
 	if (r == -EOPNOTSUPP)
 		r = ftruncate(fd, (off_t)bytes) ? -errno : 0;
 	if (r)
-		return fail(r, path, error, error_bytes, "there is no room for %s: %s",
-			    size_text(bytes, 0).text, strerror(-r));
+		return fail(r, path, error, error_bytes, "there is no room for %lu bytes: %s",
+			    bytes, strerror(-r));
 	r = tier_catalog_open(&catalog, fd, head, true);
 	if (!r) {
 		tier_catalog_close(&catalog);
@@ -144,12 +144,11 @@ static int file_make(const struct tier_file_config *config, char *error, size_t 
 			    size_text(config->bytes, 0).text, (unsigned long)TIER_NONE,
 			    size_text(config->unit_bytes, 0).text);
 	if (r)
-		return fail(
-			r, config->path, error, error_bytes,
-			"%s is too little, or the unit of %s is no multiple of 4K: %s at least",
-			size_text(config->bytes, 0).text, size_text(config->unit_bytes, 0).text,
-			size_text(tier_head_least_bytes(config->unit_bytes, config->chunk_units), 0)
-				.text);
+		return fail(r, config->path, error, error_bytes,
+			    "%s is too little, or the unit of %s is no multiple of 4K: %lu bytes "
+			    "at least",
+			    size_text(config->bytes, 0).text, size_text(config->unit_bytes, 0).text,
+			    tier_head_least_bytes(config->unit_bytes, config->chunk_units));
 	int n = snprintf(temporary, sizeof(temporary), "%s.new", config->path);
 	if (n < 0 || (size_t)n >= sizeof(temporary))
 		return fail(-ENAMETOOLONG, config->path, error, error_bytes,

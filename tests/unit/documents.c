@@ -5,7 +5,6 @@
 #include "documents.h"
 
 #include "daemon/control/verbs.h"
-#include "daemon/sched/seq/wait.h"
 
 #include "device_ops.h"
 #include "oracle.h"
@@ -17,8 +16,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#define WAIT_NS UINT64_C(20000000000)
 
 /* Norm of the difference by the norm, squared. On the CPU 1e-6; two answers in fp16 are off by 5e-4
  * at most, each. */
@@ -90,19 +87,6 @@ void document_compute(struct client *c, uint64_t seq, uint32_t doc, uint32_t pos
 	}
 }
 
-struct store_match document_await(struct client *c, uint64_t seq, struct store_match match)
-{
-	struct seq_wait_call call = {.seq = seq, .for_ns = WAIT_NS};
-	struct sched_request rq = {.serve = verb_seq_wait.serve,
-				   .session = c->session,
-				   .room = &call};
-
-	if (!match.pending)
-		return match;
-	assert_int_equal(harness_call(c->h, &rq), 0);
-	return call.match;
-}
-
 void assert_close(float (*got)[DOC_ROW], float (*want)[DOC_ROW])
 {
 	double sum = 0, norm = 0, close = ops == &backend_cpu ? CLOSE : CLOSE_FP16;
@@ -135,7 +119,7 @@ uint32_t document_use(struct client *c, uint32_t doc, uint32_t n_chunks)
 	for (uint32_t i = 0; i < n; i++)
 		tokens[i] = document_token(doc, i);
 	assert_int_equal(client_open(c, tokens, n, &seq, &match), 0);
-	match = document_await(c, seq, match);
+	match = client_await(c, seq, match);
 	for (uint32_t pos = match.cached; pos < n;) {
 		uint32_t count = DOC_CHUNK - pos % DOC_CHUNK;
 		document_compute(c, seq, doc, pos, count, o);

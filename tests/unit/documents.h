@@ -60,7 +60,6 @@ void document_compute(struct client *c, uint64_t seq, uint32_t doc, uint32_t pos
 		      float ret[DOC_LAYERS][DOC_ROW]);
 /* A row of O in the arena, at that offset. */
 void document_output(const struct client *c, uint64_t at, float ret[DOC_ROW]);
-struct store_match document_await(struct client *c, uint64_t seq, struct store_match match);
 /* Opens the first n_chunks of a document, waits for what lies lower, computes the rest; every O
  * that is known is right. Returns how many tokens were there. */
 uint32_t document_use(struct client *c, uint32_t doc, uint32_t n_chunks);

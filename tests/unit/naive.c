@@ -1,7 +1,6 @@
 /* naive.c - hashes of tokens and their sums, and the entries that make the scheduler have them. */
 #include "naive.h"
 
-#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -130,8 +129,11 @@ int naive_fork(struct client *c, const struct naive *q, struct naive *other)
 
 	if (fork.status < 0)
 		return fork.status;
-	*other = *q;
 	other->handle = fork.value;
+	other->n = q->n;
+	memcpy(other->ids, q->ids, q->n * sizeof(*q->ids));
+	memcpy(other->hash, q->hash, (q->n + 1) * sizeof(*q->hash));
+	memcpy(other->sum, q->sum, (q->n + 1) * sizeof(*q->sum));
 	return 0;
 }
 

@@ -28,8 +28,8 @@ struct naive {
 void naive_begin(struct naive *q);
 /* A token more; the scheduler knows nothing of it yet. */
 void naive_append(struct naive *q, uint32_t id);
-/* Submits the last tokens of the client's lane's only sequence that is under way, from `from` on:
- * an extension and a step. Returns the step's ticket; rec is what it asks for. */
+/* Submits an extension by the tokens from `from` on, and a step of them, of a client that has no
+ * other in flight. Returns the step's ticket; rec is what it asks for. */
 uint64_t naive_submit(struct client *c, const struct naive *q, uint32_t from,
 		      struct abi_step_seq *rec);
 /* Waits for it. 0: all rows are right. Else the step's status; the tokens are gone on both

@@ -5,13 +5,16 @@
 #include "sched_harness.h"
 
 #include "daemon/control/arenas.h"
+#include "daemon/control/evict.h"
 #include "daemon/control/lanes.h"
 #include "daemon/control/seqs.h"
 #include "daemon/control/verbs.h"
 #include "daemon/sched/verbs/models.h"
 #include "daemon/sched/verbs/sessions.h"
+#include "daemon/sched/seq/wait.h"
 
 #include "daemon/sched/round.h"
+#include "proto/clock.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -99,6 +102,14 @@ struct sched_status harness_status(struct harness *h)
 
 	assert_int_equal(harness_call(h, &rq), 0);
 	return status;
+}
+
+void harness_evict(struct harness *h, uint64_t n_pages)
+{
+	struct evict_call call = {.n_pages = n_pages};
+	struct sched_request rq = {.serve = verb_evict.serve, .room = &call};
+
+	assert_int_equal(harness_call(h, &rq), 0);
 }
 
 static void add_model(struct client *c, const struct work_shape *shape)
@@ -238,6 +249,19 @@ int client_open(struct client *c, const uint32_t *tokens, uint32_t n, uint64_t *
 		*ret_match = open.match;
 	}
 	return r;
+}
+
+struct store_match client_await(struct client *c, uint64_t seq, struct store_match match)
+{
+	struct seq_wait_call call = {.seq = seq, .for_ns = PATIENCE_MS * NS_PER_MS};
+	struct sched_request rq = {.serve = verb_seq_wait.serve,
+				   .session = c->session,
+				   .room = &call};
+
+	if (!match.pending)
+		return match;
+	assert_int_equal(harness_call(c->h, &rq), 0);
+	return call.match;
 }
 
 int client_close(struct client *c, uint64_t seq)

@@ -47,6 +47,8 @@ int harness_call(struct harness *h, struct sched_request *request);
 /* The next answer that comes, whosever; waits. */
 struct sched_request *harness_next_reply(struct harness *h);
 struct sched_status harness_status(struct harness *h);
+/* So many idle pages at most, in one turn. */
+void harness_evict(struct harness *h, uint64_t n_pages);
 
 void client_start(struct client *c, struct harness *h, uint64_t domain,
 		  const struct work_shape *shape, uint64_t arena_bytes);
@@ -67,6 +69,8 @@ uint32_t *client_tokens(const uint32_t *tokens, uint32_t n);
 /* code; fills *ret_seq and *ret_match when 0. */
 int client_open(struct client *c, const uint32_t *tokens, uint32_t n, uint64_t *ret_seq,
 		struct store_match *ret_match);
+/* Waits for what is pending of a match; returns what is there then. */
+struct store_match client_await(struct client *c, uint64_t seq, struct store_match match);
 int client_close(struct client *c, uint64_t seq);
 struct abi_completion client_extend(struct client *c, uint64_t seq, const uint32_t *ids,
 				    uint32_t n);

@@ -27,7 +27,7 @@ static uint64_t open_document(struct client *c, uint32_t *ret_pos)
 	for (uint32_t i = 0; i < LONG_TOKENS; i++)
 		tokens[i] = document_token(LONG_DOC, i);
 	assert_int_equal(client_open(c, tokens, LONG_TOKENS, &seq, &match), 0);
-	*ret_pos = document_await(c, seq, match).cached;
+	*ret_pos = client_await(c, seq, match).cached;
 	return seq;
 }
 

@@ -29,7 +29,7 @@ static uint64_t open_long(struct client *c, uint32_t n, struct store_match *ret)
 	for (uint32_t i = 0; i < n; i++)
 		tokens[i] = document_token(LONG_DOC, i);
 	assert_int_equal(client_open(c, tokens, n, &seq, ret), 0);
-	*ret = document_await(c, seq, *ret);
+	*ret = client_await(c, seq, *ret);
 	return seq;
 }
 
@@ -97,7 +97,7 @@ static void a_pin_keeps_all_of_it(void **state)
 	for (uint32_t i = 0; i < 2 * DOCS; i++)
 		document_use(&f->c, i % DOCS, DOC_CHUNKS);
 	seq = open_long(&f->c, LONG_TOKENS, &match);
-	match = document_await(&f->c, seq, match);
+	match = client_await(&f->c, seq, match);
 	assert_int_equal(match.cached, n);
 	assert_int_equal(client_close(&f->c, seq), 0);
 	documents_stop(f);

@@ -3,16 +3,13 @@
  * in a pool that has room for them.
  */
 #include "naive.h"
-
-#include "daemon/control/evict.h"
-#include "daemon/control/verbs.h"
+#include "oracle.h"
 
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -25,15 +22,12 @@ struct world {
 	struct harness h;
 	struct client clients[N_CLIENTS];
 	struct naive seqs[N_CLIENTS][SEQS_A_CLIENT];
-	uint64_t random;
+	struct oracle_random random;
 };
 
 static uint32_t draw(struct world *w, uint32_t below)
 {
-	w->random ^= w->random << 13;
-	w->random ^= w->random >> 7;
-	w->random ^= w->random << 17;
-	return (uint32_t)((w->random >> 33) % below);
+	return oracle_below(&w->random, below);
 }
 
 static void op_open(struct world *w, struct client *c, struct naive *q)
@@ -95,14 +89,6 @@ static void op_close(struct client *c, struct naive *q)
 	q->handle = 0;
 }
 
-static void op_evict(struct world *w)
-{
-	struct evict_call call = {.n_pages = 1 + draw(w, 8)};
-	struct sched_request rq = {.serve = verb_evict.serve, .room = &call};
-
-	assert_int_equal(harness_call(&w->h, &rq), 0);
-}
-
 static void op_any(struct world *w)
 {
 	uint32_t i = draw(w, N_CLIENTS);
@@ -125,20 +111,17 @@ static void op_any(struct world *w)
 	else if (what < 97)
 		op_close(c, q);
 	else
-		op_evict(w);
+		harness_evict(&w->h, 1 + draw(w, 8));
 }
 
 static void random_operations_agree_with_the_naive_model(void **state)
 {
-	const char *seed = getenv("COPPICE_SEED"), *count = getenv("COPPICE_OPS");
+	const char *count = getenv("COPPICE_OPS");
 	uint64_t n_ops = count ? strtoull(count, NULL, 0) : 1000000;
 	struct world *w = calloc(1, sizeof(*w));
 
 	(void)state;
-	w->random = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL);
-	print_message("COPPICE_SEED=%llu, %llu operations\n", (unsigned long long)w->random,
-		      (unsigned long long)n_ops);
-	w->random = w->random * UINT64_C(0x9e3779b97f4a7c15) | 1;
+	w->random = oracle_seed(__func__);
 	harness_init(&w->h);
 	w->h.config.pool_bytes = 2 * w->h.config.extent_bytes;
 	w->h.config.n_threads = 1;

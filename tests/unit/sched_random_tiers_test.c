@@ -5,11 +5,10 @@
  * a time. What there is no room for may be refused; what is answered is right.
  */
 #include "naive.h"
+#include "oracle.h"
 
-#include "daemon/control/evict.h"
 #include "daemon/control/pins.h"
 #include "daemon/control/verbs.h"
-#include "documents.h"
 #include "proto/clock.h"
 
 #include <errno.h>
@@ -17,7 +16,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -39,16 +37,13 @@ struct world {
 	struct client clients[N_CLIENTS];
 	struct naive seqs[N_CLIENTS][SEQS_A_CLIENT];
 	uint64_t pins[N_CLIENTS]; /* 0: none */
-	uint64_t random;
+	struct oracle_random random;
 	uint64_t n_steps, n_refused;
 };
 
 static uint32_t draw(struct world *w, uint32_t below)
 {
-	w->random ^= w->random << 13;
-	w->random ^= w->random >> 7;
-	w->random ^= w->random << 17;
-	return (uint32_t)((w->random >> 33) % below);
+	return oracle_below(&w->random, below);
 }
 
 /* Counts it. For want of room nothing else may be said. */
@@ -89,7 +84,7 @@ static void op_open(struct world *w, struct client *c, struct naive *q)
 		q->handle = 0;
 		return;
 	}
-	match = document_await(c, q->handle, match);
+	match = client_await(c, q->handle, match);
 	assert_true(match.cached < q->n);
 	r = naive_compute(c, q, match.cached);
 	note(w, r);
@@ -170,14 +165,6 @@ static void op_pin(struct world *w, uint32_t i, struct naive *q)
 		w->pins[i] = call.pin;
 }
 
-static void op_evict(struct world *w)
-{
-	struct evict_call call = {.n_pages = 1 + draw(w, 8)};
-	struct sched_request rq = {.serve = verb_evict.serve, .room = &call};
-
-	assert_int_equal(harness_call(&w->h, &rq), 0);
-}
-
 static void op_any(struct world *w)
 {
 	uint32_t i = draw(w, N_CLIENTS), what = draw(w, 100);
@@ -199,7 +186,7 @@ static void op_any(struct world *w)
 	else if (what < 90)
 		op_close(c, q);
 	else
-		op_evict(w);
+		harness_evict(&w->h, 1 + draw(w, 8));
 }
 
 static void start(struct world *w)
@@ -242,16 +229,13 @@ static void end(struct world *w, uint64_t n_ops)
 
 static void what_is_answered_is_right(void **state)
 {
-	const char *seed = getenv("COPPICE_SEED"), *count = getenv("COPPICE_OPS");
+	const char *count = getenv("COPPICE_OPS");
 	uint64_t n_ops = count ? strtoull(count, NULL, 0) : 2000;
 	struct world *w = calloc(1, sizeof(*w));
 
 	(void)state;
 	assert_non_null(w);
-	w->random = seed ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL);
-	print_message("COPPICE_SEED=%llu, %llu operations\n", (unsigned long long)w->random,
-		      (unsigned long long)n_ops);
-	w->random = w->random * UINT64_C(0x9e3779b97f4a7c15) | 1;
+	w->random = oracle_seed(__func__);
 	start(w);
 	for (uint64_t i = 0; i < n_ops; i++)
 		op_any(w);

@@ -215,7 +215,7 @@ static void who_does_not_wait_computes(void **state)
 		assert_right(&f->c, o, document_expected[0][pos / DOC_CHUNK]);
 	}
 	gate.holds = false;
-	assert_int_equal(document_await(&f->c, other, match).cached, DOC_TOKENS - 1);
+	assert_int_equal(client_await(&f->c, other, match).cached, DOC_TOKENS - 1);
 	client_close(&f->c, seq);
 	client_close(&f->c, other);
 	documents_stop(f);

@@ -3,7 +3,6 @@
 
 #include "kvstore/store.h"
 #include "proto/arith.h"
-#include "proto/clock.h"
 
 #define MOST_BYTES (UINT64_C(256) << 20)
 #define PART_OF_POOL 16u

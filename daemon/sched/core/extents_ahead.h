@@ -10,10 +10,11 @@
 #define COPPICED_EXTENTS_AHEAD_H
 
 #include "daemon/base/aside.h"
+#include "proto/clock.h"
 #include "core.h"
 
 #define EXTENTS_AHEAD_NONE UINT32_MAX
-#define EXTENTS_AHEAD_IDLE_NS UINT64_C(1000000000)
+#define EXTENTS_AHEAD_IDLE_NS NS_PER_S
 
 struct extents_ahead {
 	struct sched_core *core; /* borrowed */

@@ -28,7 +28,7 @@
 
 #define MOST_PART 0.5 /* of what a pass of its own would take, at most */
 #define LATE_PART 0.5 /* of what the late ones save, as they may not come at all */
-#define THERE_NS UINT64_C(1000000000) /* who has asked for anything, or had it, is there so long */
+#define THERE_NS NS_PER_S /* who has asked for anything, or had it, is there so long */
 #define NEWCOMER_NS NS_PER_MS /* from a sequence's opening to its first tokens */
 #define GATHER_PART 0.1 /* of a pass, from one newcomer to the next */
 #define ENOUGH_PART 0.5 /* of the budget, by products alone: newcomers who fill a pass themselves */

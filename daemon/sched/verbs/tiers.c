@@ -27,7 +27,7 @@
 #define UNIT_BYTES 16384u
 #define LOOK_NS UINT64_C(50000) /* how often copies are looked at that ring no doorbell */
 #define WHY_BYTES 400
-#define LOG_NS UINT64_C(1000000000) /* from a line of the log about altered pages to the next */
+#define LOG_NS NS_PER_S /* from a line of the log about altered pages to the next */
 
 /* ---- host memory ---------------------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
 #include "batch_impl.h"
 
 #include "proto/cleanup.h"
+
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -16,6 +16,8 @@
 
 #include "kernels/work.h"
 
+#include <assert.h>
+
 #ifdef __CUDACC__
 #define KV_INLINE __host__ __device__ constexpr
 #else
@@ -31,6 +33,9 @@
 /* Dims that kernels are compiled for; tests/ and kernels/README.md say what another one takes. */
 #define KV_HEAD_DIMS(DO) DO(64) DO(96) DO(128) DO(192) DO(256)
 #define KV_HEAD_DIM_MOST 256u
+#define KV_DIM_FITS(of) static_assert((of) <= KV_HEAD_DIM_MOST, "what tables are made for");
+KV_HEAD_DIMS(KV_DIM_FITS)
+#undef KV_DIM_FITS
 
 static inline bool kv_takes_dim(uint32_t dim)
 {
