@@ -20,14 +20,14 @@
 #include "round.h"
 
 #include "daemon/sched/core/away.h"
+#include "daemon/sched/long/prefill.h"
 #include "daemon/sched/step/step_end.h"
+#include "daemon/sched/verbs/serve.h"
 #include "extents.h"
 #include "next_turn.h"
 
 #include <errno.h>
 
-#define REQUESTS_A_ROUND 8
-#define REQUESTS_NS UINT64_C(2000000) /* no further one begins in the round */
 #define LOOKS_AGAIN 4 /* behind a trim or a fork each */
 
 /* ---- finish --------------------------------------------------------------------------------- */
@@ -73,42 +73,6 @@ static bool take(struct sched *s)
 	return any;
 }
 
-/* ---- serve ---------------------------------------------------------------------------------- */
-
-static void serve_one(struct sched *s, struct sched_request *request)
-{
-	int r = request->serve(s, request);
-
-	if (r == SCHED_LATER)
-		return;
-	if (r == SCHED_AGAIN) {
-		requests_again(&s->core.requests, request);
-		return;
-	}
-	request->code = r;
-	requests_answer(&s->core.requests, request);
-}
-
-static bool serve(struct sched *s)
-{
-	uint64_t until_ns = s->core.now_ns + REQUESTS_NS;
-	struct sched_request *request;
-	int n = 0;
-
-	while (requests_any(&s->core.requests) && n < REQUESTS_A_ROUND) {
-		request = requests_take(&s->core.requests, s->passes.n_under_way > 0 ? s : NULL);
-		if (!request)
-			break;
-		n += request->slow ? REQUESTS_A_ROUND : 1;
-		s->core.now_ns = core_clock(&s->core); /* time limits begin now */
-		serve_one(s, request);
-		s->core.next_tick_ns = 0; /* it may have made a claim or a pin */
-		if (s->core.now_ns >= until_ns)
-			break;
-	}
-	return n > 0;
-}
-
 /* ---- begin ---------------------------------------------------------------------------------- */
 
 static bool choose_decode(struct sched *s)
@@ -124,25 +88,9 @@ static bool choose_decode(struct sched *s)
 	return s->batch.n_jobs > 0;
 }
 
-/* Attention that is streamed is no batch, and begins here. */
 static bool choose_prefill(struct sched *s)
 {
-	const struct step_queues *steps = &s->core.steps;
-
-	if (steps->n[STEP_WAITING_TURN] + steps->n[STEP_STREAMING] == 0)
-		return false;
-	struct sched_lane *lane = streamed_next_turn(&s->streamed);
-
-	if (!lane)
-		return false;
-	if (lane->step.kind == STEP_STREAMED) {
-		streamed_begin(&s->streamed, lane);
-		return false;
-	}
-	if (batch_add_slice(&s->batch, lane) == 0)
-		return true;
-	step_fail(&s->core, lane, outcome_bad(-ENOMEM, ABI_NO_MEMORY, 0));
-	return false;
+	return prefill_waits(&s->core.steps) && prefill_choose(&s->streamed, &s->batch);
 }
 
 static bool begin_batch(struct sched *s)
@@ -229,12 +177,12 @@ bool sched_round(struct sched *s)
 		if (s->n_leaving > 0)
 			extents_release_leaving(s);
 		busy |= asked && extents_make_room(s);
-		busy |= requests_any(&s->core.requests) && serve(s);
+		busy |= requests_any(&s->core.requests) && serve_requests(s);
 		busy |= begin(s);
 		s->core.deaf_since_ns = backend_is_at_work(s) && holds_thread(s) ? looked_ns : 0;
 	} else {
 		busy |= asked && extents_make_room(s);
-		busy |= s->passes.in_flight && serve(s);
+		busy |= s->passes.in_flight && serve_requests(s);
 	}
 	look(s);
 	atomic_store_explicit(&s->rounds, s->rounds + 1, memory_order_relaxed);

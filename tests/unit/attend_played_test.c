@@ -4,12 +4,14 @@
  * What a GPU's timing brings about is cuda_test's.
  */
 #include "proto/arith.h"
-#include "kernels/cuda/attend/attend.h"
+#include "proto/cleanup.h"
 #include "kernels/cuda/device/row_map.h"
 #include "kernels/cuda/device/shape.h"
 #include "kernels/cuda/schedule/schedule.h"
 #include "kernels/plan/plan.h"
 #include "oracle.h"
+#include "played_attend.h"
+#include "variant_capped.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -26,6 +28,9 @@
 #define EXTENT_PAGES 64u
 #define CHUNK_VALUES 8u
 #define ROWS_COMPARED 12u
+#define ROWS_MAX 20u /* of a query */
+#define TREE_ROWS 100u /* of all queries: a thread of a GPU takes its time here */
+#define HEADS_MAX 24u
 #define N_TREES 6u
 #define SECONDS_MOST 100u /* of a test that might not end */
 
@@ -35,15 +40,17 @@ static const double bounds[] = {[WORK_FP16] = 5e-4, [WORK_BF16] = 4e-3};
 
 struct played {
 	struct work_shape shape;
+	uint32_t qk, v; /* dims of keys and values; shape's is the larger one */
 	struct work_tree tree;
 	struct work_node nodes[NODES_MAX];
 	struct work_slice slices[SLICES_MAX];
 	struct work_query queries[NODES_MAX];
+	uint32_t lows[NODES_MAX][ROWS_MAX];
 	uint32_t n_pages, n_rows;
 	struct oracle_kv kv;
 	char *pool; /* owned */
-	float *q; /* owned, [rows of all queries][n_q_heads][head_dim] */
-	char *device_q, *o; /* owned: as the kernels have them */
+	float *q; /* owned, [rows of all queries][n_q_heads][shape's head_dim] */
+	char *device_q, *o; /* owned: as the kernels have them, of qk and of v columns */
 	float *lse; /* owned, [rows][n_q_heads] */
 	struct work_list list;
 	struct schedule schedule;
@@ -91,7 +98,8 @@ static void make_tree(struct played *p, struct oracle_random *random)
 {
 	static const uint32_t documents[] = {20, 150, 500};
 	uint32_t n = 1 + oracle_below(random, oracle_below(random, 2) ? 40 : 8);
-	uint32_t n_rows = oracle_below(random, 3) ? 1 : 1 + oracle_below(random, 20);
+	uint32_t most = min_u32(ROWS_MAX, TREE_ROWS / n);
+	uint32_t n_rows = oracle_below(random, 3) ? 1 : 1 + oracle_below(random, most);
 	uint32_t root = add_node(p, WORK_NONE,
 				 documents[oracle_below(random, 3)] + oracle_below(random, 60));
 	uint32_t more = add_node(p, root, 1 + oracle_below(random, 100));
@@ -106,9 +114,9 @@ static void make_tree(struct played *p, struct oracle_random *random)
 static struct work_shape draw_shape(struct oracle_random *random)
 {
 	static const uint32_t heads[][2] = {{8, 2}, {4, 4}, {16, 1}, {14, 2}, {24, 1}, {8, 1}};
-	static const uint32_t dims[] = {64, 128, 128, 192, 256};
+	static const uint32_t dims[] = {64, 96, 96, 128, 192, 256};
 	const uint32_t *of = heads[oracle_below(random, 6)];
-	uint32_t dim = dims[oracle_below(random, 5)];
+	uint32_t dim = dims[oracle_below(random, 6)];
 
 	return (struct work_shape){.n_layers = 1,
 				   .n_q_heads = of[0],
@@ -121,39 +129,48 @@ static struct work_shape draw_shape(struct oracle_random *random)
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-/* n values as the dtype has them, and as floats. */
+/* A head of dim values as the dtype has them, and as floats, which are 0 behind them. */
 static void draw(const struct played *p, struct oracle_random *random, float *to, void *encoded,
-		 uint32_t n)
+		 uint32_t dim)
 {
-	for (uint32_t i = 0; i < n; i++)
-		to[i] = oracle_normal(random);
-	oracle_encode(p->shape.dtype, encoded, to, n);
-	oracle_decode(p->shape.dtype, to, encoded, n);
+	for (uint32_t i = 0; i < p->shape.head_dim; i++)
+		to[i] = i < dim ? oracle_normal(random) : 0;
+	oracle_encode(p->shape.dtype, encoded, to, dim);
+	oracle_decode(p->shape.dtype, to, encoded, dim);
 }
 
 /* K or V of a token's KV head to where its chunks lie. */
-static void put_head(const struct played *p, char *kv_block, uint32_t row, const char *values)
+static void put_head(uint32_t dim, char *kv_block, uint32_t row, const char *values)
 {
-	for (uint32_t c = 0; c < p->shape.head_dim / CHUNK_VALUES; c++)
-		memcpy(kv_block + kv_chunk_offset(p->shape.head_dim, row, c),
-		       values + c * KV_CHUNK_BYTES, KV_CHUNK_BYTES);
+	for (uint32_t c = 0; c < dim / CHUNK_VALUES; c++)
+		memcpy(kv_block + kv_chunk_offset(dim, row, c), values + c * KV_CHUNK_BYTES,
+		       KV_CHUNK_BYTES);
+}
+
+/* As the pool and schedules see it: KV blocks of two dims are as long as those of their mean. */
+static struct work_shape shape_in_pool(const struct played *p)
+{
+	struct work_shape shape = p->shape;
+
+	shape.head_dim = (p->qk + p->v) / 2;
+	return shape;
 }
 
 static void put_token(struct played *p, struct oracle_random *random, uint32_t page, uint32_t row)
 {
-	uint32_t dim = p->shape.head_dim;
-	char values[256 * KV_VALUE_BYTES];
+	struct work_shape in_pool = shape_in_pool(p);
+	char values[KV_HEAD_DIM_MOST * KV_VALUE_BYTES];
 
 	for (uint32_t h = 0; h < p->shape.n_kv_heads; h++) {
-		size_t at = oracle_kv_row(&p->kv, page, row) + (size_t)h * dim;
+		size_t at = oracle_kv_row(&p->kv, page, row) + (size_t)h * p->shape.head_dim;
 		char *to = p->pool +
-			   ((uint64_t)page * p->shape.n_kv_heads + h) * kv_head_bytes(&p->shape) +
-			   row / KV_BLOCK_TOKENS * kv_block_bytes(dim, dim);
+			   ((uint64_t)page * p->shape.n_kv_heads + h) * kv_head_bytes(&in_pool) +
+			   row / KV_BLOCK_TOKENS * kv_block_bytes(p->qk, p->v);
 
-		draw(p, random, p->kv.k + at, values, dim);
-		put_head(p, to, row % KV_BLOCK_TOKENS, values);
-		draw(p, random, p->kv.v + at, values, dim);
-		put_head(p, to + kv_part_bytes(dim), row % KV_BLOCK_TOKENS, values);
+		draw(p, random, p->kv.k + at, values, p->qk);
+		put_head(p->qk, to, row % KV_BLOCK_TOKENS, values);
+		draw(p, random, p->kv.v + at, values, p->v);
+		put_head(p->v, to + kv_part_bytes(p->qk), row % KV_BLOCK_TOKENS, values);
 	}
 }
 
@@ -167,28 +184,32 @@ static void *aligned(size_t bytes)
 
 static void make_values(struct played *p, struct oracle_random *random)
 {
-	uint32_t dim = p->shape.head_dim, values = p->n_rows * p->shape.n_q_heads * dim;
+	struct work_shape in_pool = shape_in_pool(p);
+	uint32_t heads = p->n_rows * p->shape.n_q_heads;
 
-	p->pool = aligned((uint64_t)p->n_pages * p->shape.n_kv_heads * kv_head_bytes(&p->shape));
+	p->pool = aligned((uint64_t)p->n_pages * p->shape.n_kv_heads * kv_head_bytes(&in_pool));
 	assert_int_equal(oracle_kv_init(&p->kv, &p->shape, p->n_pages), 0);
 	for (uint32_t i = 0; i < p->tree.n_slices; i++)
 		for (uint32_t j = 0; j < p->slices[i].count; j++)
 			put_token(p, random, p->slices[i].page, p->slices[i].first + j);
-	p->q = calloc(values, sizeof(*p->q));
-	p->device_q = aligned((size_t)values * KV_VALUE_BYTES);
-	p->o = aligned((size_t)values * KV_VALUE_BYTES);
-	p->lse = calloc(p->n_rows * p->shape.n_q_heads, sizeof(*p->lse));
+	p->q = calloc((size_t)heads * p->shape.head_dim, sizeof(*p->q));
+	p->device_q = aligned((size_t)heads * p->qk * KV_VALUE_BYTES);
+	p->o = aligned((size_t)heads * p->v * KV_VALUE_BYTES);
+	p->lse = calloc(heads, sizeof(*p->lse));
 	assert_true(p->q && p->lse);
-	draw(p, random, p->q, p->device_q, values);
+	for (size_t i = 0; i < heads; i++)
+		draw(p, random, p->q + i * p->shape.head_dim,
+		     p->device_q + i * p->qk * KV_VALUE_BYTES, p->qk);
 }
 
 /* ---- a launch ------------------------------------------------------------------------------- */
 
 static void make_schedule(struct played *p, uint32_t n_blocks)
 {
-	uint64_t page_sources = p->shape.n_kv_heads * kv_head_bytes(&p->shape) / KV_SOURCE_BYTES;
+	struct work_shape in_pool = shape_in_pool(p);
+	uint64_t page_sources = p->shape.n_kv_heads * kv_head_bytes(&in_pool) / KV_SOURCE_BYTES;
 	struct plan_config config;
-	struct schedule_want want = {.shape = &p->shape,
+	struct schedule_want want = {.shape = &in_pool,
 				     .list = &p->list,
 				     .pages = {EXTENT_PAGES, page_sources,
 					       EXTENT_PAGES * page_sources},
@@ -196,7 +217,7 @@ static void make_schedule(struct played *p, uint32_t n_blocks)
 				     .n_blocks = n_blocks,
 				     .code = CODE_WGMMA};
 
-	plan_config_init(&config, PLAN_AUTO, &p->shape, n_blocks);
+	plan_config_init(&config, PLAN_AUTO, &in_pool, n_blocks);
 	config.tile_rows = PLAN_DEVICE_ROWS;
 	assert_int_equal(plan_make(&config, &p->tree, &p->list), 0);
 	assert_int_equal(schedule_make(&p->schedule, &want), 0);
@@ -215,7 +236,6 @@ static uint32_t first_row(const struct played *p, uint32_t query)
 static void make_rows(struct played *p)
 {
 	struct row_map map = row_map_of(&p->shape);
-	uint32_t bytes = p->shape.head_dim * KV_VALUE_BYTES;
 
 	p->rows = calloc(p->list.n_rows * map.n, sizeof(*p->rows));
 	assert_non_null(p->rows);
@@ -225,19 +245,23 @@ static void make_rows(struct played *p)
 			(first_row(p, row->query) + row->token) * (uint64_t)p->shape.n_q_heads +
 			i % map.n * map.heads;
 
-		p->rows[i] = (struct device_row){.q = (uintptr_t)p->device_q + head * bytes,
-						 .o = (uintptr_t)p->o + head * bytes,
-						 .lse = (uintptr_t)(p->lse + head),
-						 .pos = row->pos};
+		p->rows[i] =
+			(struct device_row){.q = (uintptr_t)p->device_q +
+						 head * p->qk * KV_VALUE_BYTES,
+					    .o = (uintptr_t)p->o + head * p->v * KV_VALUE_BYTES,
+					    .lse = (uintptr_t)(p->lse + head),
+					    .pos = row->pos,
+					    .low = row->low};
 	}
 }
 
 static struct device_attend attend_of(struct played *p, uint32_t n_blocks, uint32_t *ticket)
 {
 	struct schedule *s = &p->schedule;
+	struct work_shape in_pool = shape_in_pool(p);
 	size_t entries = (size_t)s->n_parts * p->shape.n_kv_heads * row_map_of(&p->shape).heads;
 	struct device_attend a = {
-		.shape = shape_on_device(&p->shape),
+		.shape = shape_on_device(&in_pool),
 		.work_tiles = s->arrays[SCHEDULE_WORK_TILES].at,
 		.kv_tiles = s->arrays[SCHEDULE_KV_TILES].at,
 		.firsts = s->arrays[SCHEDULE_FIRSTS].at,
@@ -253,11 +277,12 @@ static struct device_attend attend_of(struct played *p, uint32_t n_blocks, uint3
 		.n_merges = s->n[SCHEDULE_MERGES],
 		.n_rows = p->list.n_rows * row_map_of(&p->shape).n,
 		.n_blocks = n_blocks,
+		.bounded = p->list.bounded,
 	};
 
-	p->parts = aligned(entries * (p->shape.head_dim + 2) * sizeof(float));
+	p->parts = aligned(entries * (p->v + 2) * sizeof(float));
 	a.part_o = p->parts;
-	a.part_stats = a.part_o + entries * p->shape.head_dim;
+	a.part_stats = a.part_o + entries * p->v;
 	return a;
 }
 
@@ -268,9 +293,21 @@ static struct device_work_tile *lacking_of(const struct played *p)
 	return &work_tiles[p->lacking % p->schedule.n[SCHEDULE_WORK_TILES]];
 }
 
+static void launch(const struct played *p, const struct device_attend *a)
+{
+	const struct device_kernel kernel = {p->qk, p->shape.dtype == WORK_BF16, a->bounded};
+
+	if (p->qk != p->v) {
+		assert_int_equal(played_two_dims(a, p->qk), 0);
+		return;
+	}
+	assert_int_equal(device_attend_init(&kernel), 0);
+	assert_int_equal(device_attend(a, (struct launch_to){0}), 0);
+	assert_int_equal(device_merge(a, (struct launch_to){0}), 0);
+}
+
 static void run(struct played *p, uint32_t n_blocks)
 {
-	const struct device_kernel kernel = {p->shape.head_dim, p->shape.dtype == WORK_BF16, false};
 	uint32_t ticket[2] = {0};
 	struct device_attend a;
 
@@ -279,9 +316,7 @@ static void run(struct played *p, uint32_t n_blocks)
 	a = attend_of(p, n_blocks, ticket);
 	if (p->lacks)
 		lacking_of(p)->n_kv_tiles = 0;
-	assert_int_equal(device_attend_init(&kernel), 0);
-	assert_int_equal(device_attend(&a, (struct launch_to){0}), 0);
-	assert_int_equal(device_merge(&a, (struct launch_to){0}), 0);
+	launch(p, &a);
 	assert_int_equal(ticket[0] | ticket[1], 0);
 }
 
@@ -289,25 +324,24 @@ static void run(struct played *p, uint32_t n_blocks)
 
 static void expect_row(const struct played *p, uint32_t query, uint32_t token)
 {
-	uint32_t n = p->shape.n_q_heads * p->shape.head_dim, row = first_row(p, query) + token;
-	double *o = calloc(n, sizeof(*o)), *lse = calloc(p->shape.n_q_heads, sizeof(*lse));
-	float *got = calloc(n, sizeof(*got));
-	double off = 0, all = 0;
+	uint32_t dim = p->shape.head_dim, n_heads = p->shape.n_q_heads;
+	uint32_t first = (first_row(p, query) + token) * n_heads;
+	CLEANUP_FREE double *o = calloc(n_heads * dim, sizeof(*o));
+	double lse[HEADS_MAX], off = 0, all = 0;
+	float got[KV_HEAD_DIM_MOST];
 
-	assert_true(o && lse && got);
-	oracle_row(&p->kv, &p->tree, query, token, p->q + (size_t)row * n, o, lse);
-	oracle_decode(p->shape.dtype, got, p->o + (size_t)row * n * KV_VALUE_BYTES, n);
-	for (uint32_t i = 0; i < n; i++) {
-		off += (got[i] - o[i]) * (got[i] - o[i]);
-		all += o[i] * o[i];
+	assert_non_null(o);
+	oracle_row(&p->kv, &p->tree, query, token, p->q + (size_t)first * dim, o, lse);
+	for (uint32_t h = 0; h < n_heads; h++) {
+		oracle_decode(p->shape.dtype, got,
+			      p->o + (size_t)(first + h) * p->v * KV_VALUE_BYTES, p->v);
+		for (uint32_t d = 0; d < p->v; d++) {
+			off += (got[d] - o[h * dim + d]) * (got[d] - o[h * dim + d]);
+			all += o[h * dim + d] * o[h * dim + d];
+		}
+		assert_true(fabs(p->lse[first + h] - lse[h]) < bounds[p->shape.dtype]);
 	}
 	assert_true(sqrt(off / all) < 2 * bounds[p->shape.dtype]);
-	for (uint32_t h = 0; h < p->shape.n_q_heads; h++)
-		assert_true(fabs(p->lse[row * p->shape.n_q_heads + h] - lse[h]) <
-			    bounds[p->shape.dtype]);
-	free(o);
-	free(lse);
-	free(got);
 }
 
 static void played_done(struct played *p)
@@ -331,6 +365,7 @@ static struct played *played_new(struct work_shape shape)
 
 	assert_non_null(p);
 	p->shape = shape;
+	p->qk = p->v = shape.head_dim;
 	p->tree = (struct work_tree){.nodes = p->nodes, .slices = p->slices, .queries = p->queries};
 	return p;
 }
@@ -347,16 +382,41 @@ static bool misses_some(const struct played *p, uint32_t query)
 	return false;
 }
 
+/* Which rows have that see nothing before a position. */
+static void expect_variant(struct played *p)
+{
+	static double sinks[HEADS_MAX];
+
+	for (uint32_t h = 0; h < HEADS_MAX; h++)
+		sinks[h] = CAPPED_SINK(h);
+	p->kv.cap = CAPPED_AT;
+	p->kv.sinks = sinks;
+}
+
 /* Some rows of a tree that has been made. */
 static void expect_right(struct played *p, struct oracle_random *random, uint32_t n_blocks)
 {
 	make_values(p, random);
 	run(p, n_blocks);
+	if (p->list.bounded)
+		expect_variant(p);
 	for (uint32_t k = 0; k < ROWS_COMPARED; k++) {
 		uint32_t query = oracle_below(random, p->tree.n_queries);
 
 		if (!misses_some(p, query))
 			expect_row(p, query, oracle_below(random, p->queries[query].n_rows));
+	}
+}
+
+/* Rows that see nothing before a position, anywhere in their paths. */
+static void bound_rows(struct played *p, struct oracle_random *random)
+{
+	for (uint32_t i = 0; i < p->tree.n_queries; i++) {
+		struct work_query *query = &p->queries[i];
+
+		for (uint32_t j = 0; j < query->n_rows; j++)
+			p->lows[i][j] = 1 + oracle_below(random, query->pos + j);
+		query->lows = p->lows[i];
 	}
 }
 
@@ -368,6 +428,42 @@ static void test_kernels_are_right_on_the_cpu(void **state)
 	for (uint32_t i = 0; i < N_TREES; i++) {
 		struct played *p = played_new(draw_shape(&random));
 
+		make_tree(p, &random);
+		expect_right(p, &random, 1 + oracle_below(&random, 12));
+		played_done(p);
+	}
+}
+
+static void test_a_variant_is_right_on_the_cpu(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	for (uint32_t i = 0; i < 2 * N_TREES; i++) {
+		struct played *p = played_new(draw_shape(&random));
+
+		make_tree(p, &random);
+		bound_rows(p, &random);
+		expect_right(p, &random, 1 + oracle_below(&random, 12));
+		assert_true(p->list.bounded);
+		played_done(p);
+	}
+}
+
+/* Keys of 128 with wide tiles, of 192 without. */
+static void test_keys_and_values_may_be_of_different_dims(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	for (uint32_t i = 0; i < N_TREES; i++) {
+		struct work_shape shape = draw_shape(&random);
+
+		shape.dtype = WORK_FP16;
+		shape.head_dim = i % 2 ? 128 : 192;
+		struct played *p = played_new(shape);
+
+		p->v = i % 2 ? 64 : 128;
 		make_tree(p, &random);
 		expect_right(p, &random, 1 + oracle_below(&random, 12));
 		played_done(p);
@@ -425,6 +521,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_kernels_are_right_on_the_cpu),
+		cmocka_unit_test(test_a_variant_is_right_on_the_cpu),
+		cmocka_unit_test(test_keys_and_values_may_be_of_different_dims),
 		cmocka_unit_test(test_the_ring_goes_round),
 		cmocka_unit_test(test_a_work_tile_without_kv_is_passed),
 	};

@@ -109,11 +109,11 @@ static void add_key(struct sums *s, uint32_t page, uint32_t row)
 		s->o[d] = s->o[d] * old + weight * s->kv->v[at + d];
 }
 
-static void add_sink(struct sums *s)
+static void add_sink(struct sums *s, double sink)
 {
-	double max = fmax(s->max, s->kv->sink), old = exp(s->max - max);
+	double max = fmax(s->max, sink), old = exp(s->max - max);
 
-	s->sum = s->sum * old + exp(s->kv->sink - max);
+	s->sum = s->sum * old + exp(sink - max);
 	for (uint32_t d = 0; d < s->kv->shape->head_dim; d++)
 		s->o[d] *= old;
 	s->max = max;
@@ -153,8 +153,8 @@ void oracle_row(const struct oracle_kv *kv, const struct work_tree *tree, uint32
 		memset(s.o, 0, dim * sizeof(*s.o));
 		for (uint32_t node = at->node; node != WORK_NONE; node = tree->nodes[node].parent)
 			add_node(&s, tree, at, token, node);
-		if (kv->has_sink)
-			add_sink(&s);
+		if (kv->sinks)
+			add_sink(&s, kv->sinks[head]);
 		for (uint32_t d = 0; d < dim && s.sum > 0; d++)
 			s.o[d] /= s.sum;
 		ret_lse[head] = s.max + log(s.sum);

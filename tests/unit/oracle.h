@@ -21,10 +21,10 @@ struct oracle_kv {
 	float *k; /* owned */
 	float *v; /* owned */
 	uint32_t n_pages;
-	/* Variants. Scores become cap x tanh(score / cap), 0: they do not; sink is the score of a
-	 * key of no value that all rows see. */
-	double cap, sink;
-	bool has_sink;
+	/* Variants. Scores become cap x tanh(score / cap), 0: they do not; all rows see one more
+	 * key, of no value, whose scores these are, [n_q_heads], borrowed, NULL: none. */
+	double cap;
+	const double *sinks;
 };
 
 /* All values NaN. 0 or -ENOMEM. */

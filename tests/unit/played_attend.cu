@@ -1,19 +1,17 @@
 /*
  * played_attend.cu - attention and its merge by the kernels' own source on the CPU
- * (played_block.cuh): attend.cu as it is, whose launches run here, block by block. Of dims whose KV
- * has the largest swizzle, and of no rows with a first position. Compiled as C++.
+ * (played_block.cuh): attend.cu as it is, whose launches run here, block by block. Rows with a
+ * first position have the kernels of variant_capped.h. Compiled as C++.
  */
 #include "played_block.cuh"
-
-#include "kernels/cuda/device/kv_layout.h"
-#undef KV_HEAD_DIMS
-#define KV_HEAD_DIMS(DO) DO(64) DO(128) DO(192) DO(256)
 
 #include "kernels/cuda/attend/attend_kernel.cuh"
 /* the merge's is a variable of its own */
 #undef __shared__
 #define __shared__ static
 #include "kernels/cuda/attend/attend.cu"
+#include "played_attend.h"
+#include "variant_capped.cuh"
 
 extern "C" {
 #include "oracle.h"
@@ -169,11 +167,27 @@ extern "C" int launch_put(const struct launch *l, struct launch_to)
 	return right ? (int)cudaSuccess : (int)cudaErrorLaunchTimeout;
 }
 
+/* ---- what attend.h does not ask for --------------------------------------------------------- */
+
+template <uint32_t QK_DIM, uint32_t V_DIM> static int play(const struct device_attend &a)
+{
+	typedef kernel_traits<dtype_half, QK_DIM, V_DIM> traits;
+	const struct attend_kernels kernels = attend_kernels_of<traits>();
+	int r = launch_attend(kernels.attend, layout<traits>::bytes, a, launch_to{});
+
+	return r ? r : launch_merge(kernels.merge, a, launch_to{});
+}
+
+extern "C" int played_two_dims(const struct device_attend *a, uint32_t qk_dim)
+{
+	return qk_dim == 128 ? play<128, 64>(*a) : play<192, 128>(*a);
+}
+
 /* ---- what attend.cu asks for ---------------------------------------------------------------- */
 
-attend_function attend_find_bounded(uint32_t, bool)
+struct attend_kernels attend_find_bounded(uint32_t dim, bool bf16)
 {
-	return NULL;
+	return attend_find<variant_capped>(dim, bf16);
 }
 
 extern "C" int device_find_code(enum code *ret)

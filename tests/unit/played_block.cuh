@@ -7,7 +7,7 @@
  * what all brought. Barriers are counted as the hardware counts them. Copies and wgmma are over at
  * once: that somebody reads too early is not seen here, but that somebody waits for ever is. Blocks
  * run one after the other. wgmma reads shared memory by its matrices' descriptors (PTX ISA), of
- * atoms with 128-byte swizzle.
+ * atoms with 128-byte or 64-byte swizzle.
  *
  * Included before any kernel, in place of ptx.cuh.
  */
@@ -392,11 +392,13 @@ static inline uint32_t uniform(uint32_t x)
 	return __shfl_sync(~0u, x, 0);
 }
 
+/* The top bits say how wide an atom is, and so its swizzle. */
 template <uint32_t ATOM_VALUES>
 static inline uint64_t wgmma_matrix(uint32_t at, uint32_t leading, uint32_t stride)
 {
-	static_assert(ATOM_VALUES == 64, "with 128-byte swizzle");
-	return (uint64_t)(at >> 4) | (uint64_t)(leading >> 4) << 16 | (uint64_t)(stride >> 4) << 32;
+	static_assert(ATOM_VALUES == 64 || ATOM_VALUES == 32, "with 128-byte or 64-byte swizzle");
+	return (uint64_t)(at >> 4) | (uint64_t)(leading >> 4) << 16 |
+	       (uint64_t)(stride >> 4) << 32 | UINT64_C(1) << (ATOM_VALUES == 64 ? 62 : 63);
 }
 
 static inline uint64_t wgmma_behind(uint64_t matrix, uint32_t bytes)
@@ -410,10 +412,12 @@ static inline const char *played_wide(uint64_t matrix, uint32_t n, uint32_t k, b
 	uint32_t at = (uint32_t)(matrix & 0x3fff) << 4, leading = (uint32_t)(matrix >> 16 & 0x3fff)
 								  << 4;
 	uint32_t stride = (uint32_t)(matrix >> 32 & 0x3fff) << 4;
+	uint32_t values = matrix >> 62 == 1 ? 64 : 32; /* of a row of an atom */
 
-	at += transposed ? n / 64 * leading + k / 8 * stride + k % 8 * 128 + n % 64 * 2
-			 : n / 8 * stride + n % 8 * 128 + k * 2;
-	return shared + (at ^ (at >> 7 & 7) << 4);
+	at += transposed
+		      ? n / values * leading + k / 8 * stride + k % 8 * values * 2 + n % values * 2
+		      : n / 8 * stride + n % 8 * values * 2 + k * 2;
+	return shared + (at ^ (at >> 7 & (values / 8 - 1)) << 4);
 }
 
 #define PLAYED_COLUMNS 256u /* of a wide matrix, at most */

@@ -2,12 +2,11 @@
  * attend.cu - which kernels attention and merges are launched by, and what they are told beside
  * what the batch says. See attend_kernel.cuh and merge.cuh.
  */
-#include "attend_kernel.cuh"
+#include "find.cuh"
 #include "kernels/cuda/device/code.h"
-#include "merge.cuh"
 #include "proto/arith.h"
 
-static attend_function find_kernel(const struct device_kernel &of)
+static struct attend_kernels find_kernels(const struct device_kernel &of)
 {
 	return of.bounded ? attend_find_bounded(of.head_dim, of.bf16)
 			  : attend_find<variant_none>(of.head_dim, of.bf16);
@@ -23,15 +22,6 @@ static uint32_t kernel_bytes(uint32_t dim, bool large)
 
 		static_assert(most <= SHARED_BYTES_LARGE && least <= SHARED_BYTES_SMALL, "room");
 		return large ? most : least;
-	});
-}
-
-typedef void (*merge_function)(struct device_attend);
-
-static merge_function find_merge(uint32_t dim, bool bf16)
-{
-	return for_shape(dim, bf16, [](auto type, auto dim) -> merge_function {
-		return merge_kernel<typename decltype(type)::type, dim.value>;
 	});
 }
 
@@ -51,7 +41,7 @@ static struct known *find_known(const struct device_kernel &of)
 extern "C" int device_attend_init(const struct device_kernel *of)
 {
 	struct known *known = find_known(*of);
-	const void *kernel = (const void *)find_kernel(*of);
+	const struct attend_kernels kernels = find_kernels(*of);
 	int device = 0;
 	uint32_t bytes = 0;
 	enum code code = CODE_MMA;
@@ -65,10 +55,10 @@ extern "C" int device_attend_init(const struct device_kernel *of)
 	if (r == cudaSuccess)
 		bytes = kernel_bytes(of->head_dim, code == CODE_WGMMA);
 	if (r == cudaSuccess)
-		r = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-					 (int)bytes);
+		r = cudaFuncSetAttribute((const void *)kernels.attend,
+					 cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 	if (r == cudaSuccess)
-		r = load_kernels(find_merge(of->head_dim, of->bf16));
+		r = load_kernels(kernels.merge);
 	if (r != cudaSuccess)
 		return r;
 	known->bytes = bytes;
@@ -76,12 +66,16 @@ extern "C" int device_attend_init(const struct device_kernel *of)
 	return cudaSuccess;
 }
 
-extern "C" int device_attend(const struct device_attend *attend, struct launch_to to)
+static struct device_kernel kernel_of(const struct device_attend &a)
 {
-	struct device_attend with = *attend;
-	const struct device_kernel of = {with.shape.head_dim, (bool)with.shape.bf16,
-					 (bool)with.bounded};
-	struct launch_shape shape = {0, THREADS, find_known(of)->bytes};
+	return {a.shape.head_dim, (bool)a.shape.bf16, (bool)a.bounded};
+}
+
+static int launch_attend(attend_function kernel, uint32_t bytes, const struct device_attend &attend,
+			 struct launch_to to)
+{
+	struct device_attend with = attend;
+	struct launch_shape shape = {0, THREADS, bytes};
 
 	with.entry_divisor = with.head_work_tiles ? with.head_work_tiles : with.shape.n_kv_heads;
 	with.entry_inverse = with.entry_divisor == 1
@@ -90,18 +84,29 @@ extern "C" int device_attend(const struct device_attend *attend, struct launch_t
 	with.heads_inverse = 65536 / with.shape.row_heads + 1;
 	with.n_entries = with.n_work_tiles * (with.head_work_tiles ? 1 : with.shape.n_kv_heads);
 	shape.n_blocks = min_u32(with.n_entries, with.n_blocks);
-	return launch_early(find_kernel(of), &with, shape, to);
+	return launch_early(kernel, &with, shape, to);
+}
+
+static int launch_merge(attend_function kernel, const struct device_attend &attend,
+			struct launch_to to)
+{
+	uint64_t n_warps =
+		(uint64_t)attend.n_merges * attend.shape.n_kv_heads * attend.shape.row_heads
+		<< attend.merge_warps_log2;
+	struct launch_shape shape = {(uint32_t)ceil_div_u64(n_warps, MERGE_WARPS), MERGE_WARPS * 32,
+				     0};
+
+	return n_warps ? launch_early(kernel, &attend, shape, to) : (int)cudaSuccess;
+}
+
+extern "C" int device_attend(const struct device_attend *attend, struct launch_to to)
+{
+	const struct device_kernel of = kernel_of(*attend);
+
+	return launch_attend(find_kernels(of).attend, find_known(of)->bytes, *attend, to);
 }
 
 extern "C" int device_merge(const struct device_attend *attend, struct launch_to to)
 {
-	uint64_t n_warps =
-		(uint64_t)attend->n_merges * attend->shape.n_kv_heads * attend->shape.row_heads
-		<< attend->merge_warps_log2;
-	struct launch_shape shape = {(uint32_t)ceil_div_u64(n_warps, MERGE_WARPS), MERGE_WARPS * 32,
-				     0};
-
-	return n_warps ? launch_early(find_merge(attend->shape.head_dim, attend->shape.bf16),
-				      attend, shape, to)
-		       : (int)cudaSuccess;
+	return launch_merge(find_kernels(kernel_of(*attend)).merge, *attend, to);
 }

@@ -3,9 +3,9 @@
  * chunks): the kernel of attend_kernel.cuh once more, with their masks. Other lists are spared
  * what these cost.
  */
-#include "attend_kernel.cuh"
+#include "find.cuh"
 
-attend_function attend_find_bounded(uint32_t dim, bool bf16)
+struct attend_kernels attend_find_bounded(uint32_t dim, bool bf16)
 {
 	return attend_find<variant_bounded>(dim, bf16);
 }

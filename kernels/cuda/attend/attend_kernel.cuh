@@ -29,6 +29,7 @@ __device__ inline void work_tile_rows(const struct device_attend &a, struct warp
 
 	w.token[0] = token_of(w.work_tile, w.block, lane / 4, inverse);
 	w.token[1] = token_of(w.work_tile, w.block, lane / 4 + 8, inverse);
+	w.mine_head = q_head + first_head_of(a.shape, w.work_tile.row + token);
 	w.mine_o = w.mine_lse = 0;
 	w.mine_pos = 0;
 	w.mine_dest = DEVICE_DEST_NOTHING;
@@ -427,20 +428,5 @@ __global__ void __launch_bounds__(THREADS, 1)
 	}
 #endif
 }
-
-typedef void (*attend_function)(struct device_attend);
-
-/* The kernel of a variant. */
-template <typename VARIANT> static attend_function attend_find(uint32_t dim, bool bf16)
-{
-	return for_shape(dim, bf16, [](auto type, auto dim) -> attend_function {
-		typedef typename decltype(type)::type dtype;
-
-		return attend_kernel<kernel_traits<dtype, dim.value, dim.value, VARIANT>>;
-	});
-}
-
-/* attend_bounded.cu: that of rows with a first position that they see. */
-attend_function attend_find_bounded(uint32_t dim, bool bf16);
 
 #endif

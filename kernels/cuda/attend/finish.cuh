@@ -40,6 +40,24 @@ __device__ inline struct merge_state add_splits(const struct warp_tile &w,
 	return all;
 }
 
+/* Takes the sink into the sums of the row lane % 16, where they are all that it sees: else the
+ * merge does. Returns what a sum counts for then that was relative to their max before. */
+template <typename T>
+__device__ inline float take_sink(const struct warp_tile &w, struct merge_state &all)
+{
+	if constexpr (T::variant::has_sink) {
+		const struct merge_state sink = {T::variant::sink(w.mine_head), 1};
+
+		if (w.mine_dest != DEVICE_NONE)
+			return 1;
+		float weight = merge_raise(&all, fmaxf(all.max, sink.max));
+
+		merge_take(&all, &sink);
+		return weight;
+	}
+	return 1;
+}
+
 /* Statistics of the row lane % 16 to where they belong. */
 __device__ inline void store_sums(const struct device_attend &a, const struct warp_tile &w,
 				  const struct merge_state &all)
@@ -159,10 +177,12 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 				     char *shared, struct warp_state<T> &s)
 {
 	uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-	const struct merge_state all = share_sums<T>(w, shared, s);
+	struct merge_state all = share_sums<T>(w, shared, s);
 	char *rows = shared + layout<T>::rows;
-	float factor[2], scale = merge_scale(&all);
+	float factor[2], scale;
 
+	take_sink<T>(w, all);
+	scale = merge_scale(&all);
 	if (w.split == 0 && lane < 16)
 		store_sums(a, w, all);
 #pragma unroll
@@ -254,7 +274,7 @@ __device__ inline void finish_alone(const struct device_attend &a, const struct 
 	if (lane & 8)
 		all = (struct merge_state){high_max, high_sum};
 
-	float scale = merge_scale(&all);
+	float weight = take_sink<T>(w, all), scale = weight * merge_scale(&all);
 
 	if (lane < 16)
 		store_sums(a, w, all);

@@ -1,7 +1,8 @@
 /*
  * merge.cuh - partials to outputs: a warp for every row that has no partial or several and every
  * query head, or four where there are many partials. Each folds its own in index order, and so do
- * they, so that the bits repeat. A row without any gets O = 0 and LSE = -inf.
+ * they, so that the bits repeat. A row without any gets O = 0 and LSE = -inf. A variant's sink is
+ * one more, of no values.
  */
 #ifndef COPPICE_CUDA_MERGE_CUH
 #define COPPICE_CUDA_MERGE_CUH
@@ -72,6 +73,16 @@ __device__ inline void merge_parts(const struct device_attend &a, const struct d
 	}
 }
 
+template <typename VARIANT, uint32_t N>
+__device__ inline void merge_sink(struct merged<N> &to, uint32_t q_head)
+{
+	if constexpr (VARIANT::has_sink) {
+		const struct merge_state sink[1] = {{VARIANT::sink(q_head), 1}};
+
+		merged_add(to, sink, 1, [](uint32_t, uint32_t) { return 0.0f; });
+	}
+}
+
 /* q_head: from the row's first on. */
 template <typename DTYPE, uint32_t DIM>
 __device__ inline void merge_store(const struct device_row &row, uint32_t q_head,
@@ -110,7 +121,7 @@ template <uint32_t N> __device__ inline void merge_warps(struct merged<N> &mine,
 
 /* 2^warps_log2 warps to a row and query head. What comes before launch_wait was there before
  * attention began. */
-template <typename DTYPE, uint32_t DIM>
+template <typename DTYPE, uint32_t DIM, typename VARIANT>
 __global__ void __launch_bounds__(MERGE_WARPS * 32)
 	merge_kernel(const __grid_constant__ struct device_attend a)
 {
@@ -139,8 +150,12 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32)
 	merge_parts<DIM>(a, m, w, mine);
 	if (n_warps > 1)
 		merge_warps(mine, n_warps);
-	if (row.o && w.first == 0)
-		merge_store<DTYPE, DIM>(row, w.head / heads * a.shape.group + w.head % heads, mine);
+	if (row.o && w.first == 0) {
+		uint32_t q_head = w.head / heads * a.shape.group + w.head % heads;
+
+		merge_sink<VARIANT>(mine, q_head + first_head_of(a.shape, m.row));
+		merge_store<DTYPE, DIM>(row, q_head, mine);
+	}
 	CLOCK_MERGE(a, CLOCK_END);
 #endif
 }

@@ -41,17 +41,31 @@
 struct variant_none {
 	static constexpr bool bounded = false; /* rows have a first position that they see */
 	static constexpr bool scores_change = false; /* score() makes another of a scaled score */
+	static constexpr bool has_sink = false; /* rows see a key without value, of score sink() */
 
 	/* In powers of 2, as it is returned: times log2 e. */
 	__device__ static float score(float scaled)
 	{
 		return scaled;
 	}
+
+	/* In powers of 2, too; of a query head of the model. */
+	__device__ static float sink(uint32_t q_head)
+	{
+		(void)q_head;
+		return -INFINITY;
+	}
 };
 
 struct variant_bounded : variant_none {
 	static constexpr bool bounded = true;
 };
+
+/* Of the schedule's row, the first query head of those of its KV head's that it has (row_map.h). */
+__device__ inline uint32_t first_head_of(const struct device_shape &shape, uint32_t row)
+{
+	return row % (shape.group / shape.row_heads) * shape.row_heads;
+}
 
 template <typename DTYPE, uint32_t QK_DIM, uint32_t V_DIM = QK_DIM, typename VARIANT = variant_none>
 struct kernel_traits {
