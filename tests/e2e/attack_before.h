@@ -11,16 +11,13 @@
 #define ATTACK_BEFORE_H
 
 #include "control_harness.h"
+#include "tests/sanitized.h"
 
 /* Rounds of an attack on a GPU, at most. In the second others' work may meet the attack's otherwise
  * than in the first, and be a first use. */
 #define ATTACK_ROUNDS 3
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MEMORY_IS_TOLD false /* what is freed is kept for a while */
-#else
-#define MEMORY_IS_TOLD true
-#endif
+#define MEMORY_IS_TOLD (!SANITIZED) /* where what is freed is kept for a while */
 
 #define MIB (UINT64_C(1) << 20)
 /* What the C library keeps of what has been freed, and the rest of what an attacker may have. */

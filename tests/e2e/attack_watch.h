@@ -14,15 +14,13 @@
 #ifndef ATTACK_WATCH_H
 #define ATTACK_WATCH_H
 
+#include "tests/sanitized.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TIMES_ARE_TOLD false
-#else
-#define TIMES_ARE_TOLD true
-#endif
+#define TIMES_ARE_TOLD (!SANITIZED)
 
 enum watch_kind { WATCH_STEPS, WATCH_TOKENS, WATCH_CONTROL, WATCH_JOINS, WATCH_KINDS };
 enum watch_place { WATCH_DAEMON, WATCH_VICTIMS, WATCH_OTHERS };

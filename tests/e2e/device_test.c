@@ -9,6 +9,7 @@
  */
 #include "device_fixture.h"
 #include "device_stem.h"
+#include "tests/sanitized.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +39,7 @@ static void steps_without_cuda_are_right(void **state)
 
 static void a_graph_is_right_at_its_thousandth_launch(void **state)
 {
-	stem_run(*state, "graph", "device", "1000");
+	stem_run(*state, "graph", "device", SANITIZED_THREADS ? "200" : "1000");
 }
 
 static void a_graph_over_a_host_arena_is_right(void **state)

@@ -12,6 +12,7 @@
 #include "client/coppice.h"
 #include "control_harness.h"
 #include "element.h"
+#include "tests/sanitized.h"
 
 #include <errno.h>
 #include <math.h>
@@ -36,11 +37,7 @@
 #define MIB 1048576.0
 /* What may still come after a fifth of the run: what is left of the pool, and buffers that grow
  * with the largest batch so far and never shrink. A sanitizer keeps what was freed. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MAX_GROWTH_MIB 1024.0
-#else
-#define MAX_GROWTH_MIB 64.0
-#endif
+#define MAX_GROWTH_MIB (SANITIZED ? 1024.0 : 64.0)
 
 static const struct {
 	uint32_t n_q_heads, n_kv_heads, head_dim;

@@ -337,8 +337,9 @@ static void the_largest_budget_cuts_nothing(void **state)
 /* ---- at the limits of every key that the bound depends on ----------------------------------- */
 
 #define N_OF(array) (sizeof(array) / sizeof(*(array)))
-#define ROWS 48u
+#define ROWS 20u
 #define SOME_FORKS 8u
+#define SOME_ROWS 4u
 struct limits {
 	enum plan_policy policy;
 	uint32_t budget_ms, prefill_rows, n_tokens, n_q_heads;
@@ -499,7 +500,7 @@ static void no_batch_is_longer_at_the_limits_of_the_keys(void **state)
 		prefill_within(&l);
 		sparse_prefill_within(&l);
 		forks_within(&l, 1);
-		forks_within(&l, FORK_ROWS);
+		forks_within(&l, SOME_ROWS);
 		draft_within(&l);
 	}
 }
@@ -519,7 +520,7 @@ static void no_batch_is_longer_on_any_backend(void **state)
 		prefill_within(&l);
 		sparse_prefill_within(&l);
 		forks_within(&l, 1);
-		forks_within(&l, FORK_ROWS);
+		forks_within(&l, SOME_ROWS);
 		draft_within(&l);
 	}
 }
@@ -532,7 +533,7 @@ static void no_batch_is_longer_by_any_policy(void **state)
 
 		prefill_within(&l);
 		forks_within(&l, 1);
-		forks_within(&l, FORK_ROWS);
+		forks_within(&l, SOME_ROWS);
 		draft_within(&l);
 	}
 }

@@ -20,7 +20,7 @@
 #define DOC_TOKENS (DOC_CHUNK * DOC_CHUNKS) /* 16 pages of 128 KiB: one extent of 2 MiB */
 #define DOCS 6u
 #define LONG_DOC 9u
-#define LONG_CHUNKS 24u /* 48 pages, where the pool has room for 16 beside the stage */
+#define LONG_CHUNKS 16u /* 32 pages, where the pool has room for 16 beside the stage */
 #define LONG_TOKENS (DOC_CHUNK * LONG_CHUNKS)
 #define DOC_ARENA_BYTES (UINT64_C(1) << 20)
 

@@ -100,9 +100,9 @@ static void test_noise_of_one_in_a_thousand_moves_none_by_a_third(void **state)
 	fixture_done(&f);
 }
 
-#define EVERY 4u
+#define EVERY 8u
 
-/* Every fourth designed workload under all cuts, one after the other; times are the first
+/* Every eighth designed workload under all cuts, one after the other; times are the first
  * constants'. */
 static struct fit_experiment *make_choices(uint32_t *ret_n)
 {

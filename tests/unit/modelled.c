@@ -328,14 +328,36 @@ void modelled_await(struct modelled *m, struct modelled_client *client)
 	client->n_steps++;
 }
 
+static uint64_t extend(struct modelled_client *client, uint64_t seq, uint32_t n_new)
+{
+	static const uint32_t ids[CHUNK_TOKENS];
+	struct abi_entry entry = {.kind = ABI_EXTEND, .seq = seq, .count = n_new};
+
+	return client_submit(&client->c, entry, ids, n_new * sizeof(*ids));
+}
+
+static void ask_step(struct modelled_client *client, const uint64_t *seqs, uint32_t n_seqs,
+		     uint32_t n_new, uint32_t flags)
+{
+	const struct abi_entry step = {.kind = ABI_STEP, .count = n_seqs, .flags = flags};
+	struct abi_step_seq *recs = calloc(n_seqs, sizeof(*recs));
+
+	for (uint32_t i = 0; i < n_seqs; i++) {
+		/* all rows of all sequences have their tensors in one place */
+		recs[i] = client_step_seq(&client->c, seqs[i], 1);
+		recs[i].n_new = n_new;
+		recs[i].q_stride = recs[i].k_stride = recs[i].v_stride = recs[i].o_stride = 0;
+	}
+	client->asked_ns = world.now_ns;
+	client_submit(&client->c, step, recs, n_seqs * (uint32_t)sizeof(*recs));
+	free(recs);
+}
+
 void modelled_ask_all(struct modelled *m, struct modelled_client *client, const uint64_t *seqs,
 		      uint32_t n_seqs, uint32_t n_new)
 {
-	static const uint32_t ids[CHUNK_TOKENS];
-
 	for (uint32_t i = 0; i < n_seqs; i++) {
-		struct abi_entry extend = {.kind = ABI_EXTEND, .seq = seqs[i], .count = n_new};
-		uint64_t ticket = client_submit(&client->c, extend, ids, n_new * sizeof(*ids));
+		uint64_t ticket = extend(client, seqs[i], n_new);
 
 		/* of one it is there with the step, before anybody else's turn comes */
 		if (n_seqs > 1)
@@ -347,19 +369,8 @@ void modelled_ask_all(struct modelled *m, struct modelled_client *client, const 
 void modelled_ask_step(struct modelled *m, struct modelled_client *client, const uint64_t *seqs,
 		       uint32_t n_seqs, uint32_t n_new)
 {
-	struct abi_step_seq *recs = calloc(n_seqs, sizeof(*recs));
-
 	(void)m;
-	for (uint32_t i = 0; i < n_seqs; i++) {
-		/* all rows of all sequences have their tensors in one place */
-		recs[i] = client_step_seq(&client->c, seqs[i], 1);
-		recs[i].n_new = n_new;
-		recs[i].q_stride = recs[i].k_stride = recs[i].v_stride = recs[i].o_stride = 0;
-	}
-	client->asked_ns = world.now_ns;
-	client_submit(&client->c, (struct abi_entry){.kind = ABI_STEP, .count = n_seqs}, recs,
-		      n_seqs * (uint32_t)sizeof(*recs));
-	free(recs);
+	ask_step(client, seqs, n_seqs, n_new, 0);
 }
 
 void modelled_ask(struct modelled *m, struct modelled_client *client, uint32_t n_new)
@@ -367,7 +378,7 @@ void modelled_ask(struct modelled *m, struct modelled_client *client, uint32_t n
 	modelled_ask_all(m, client, &client->seq, 1, n_new);
 }
 
-/* The first session of a user computes what the others find. */
+/* The first session of a user brings the KV of what the others find. */
 struct modelled_client *modelled_join(struct modelled *m, uint32_t user, uint32_t n_tokens)
 {
 	static const uint32_t ids[1 << 20];
@@ -385,7 +396,8 @@ struct modelled_client *modelled_join(struct modelled *m, uint32_t user, uint32_
 	m->h.config.prefill_rows = 65536;
 	for (uint32_t at = match.cached; at < n_tokens;) {
 		uint32_t n = n_tokens - at < CHUNK_TOKENS ? n_tokens - at : CHUNK_TOKENS;
-		modelled_ask(m, client, n);
+		extend(client, client->seq, n);
+		ask_step(client, &client->seq, 1, n, ABI_STEP_APPEND_ONLY);
 		modelled_await(m, client);
 		at += n;
 	}

@@ -6,6 +6,7 @@
  */
 #include "proto/clock.h"
 #include "sched_fixture.h"
+#include "tests/sanitized.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,13 +19,8 @@
 #define ROWS 16u
 /* ASan makes a step several times longer. There it is a quarter of it, in batches a quarter as
  * long: as many are waited for, and they take what they take without. */
-#ifdef __SANITIZE_ADDRESS__
-#define FORKS 15u
-#define BUDGET_MS 8
-#else
-#define FORKS 60u
-#define BUDGET_MS 30
-#endif
+#define FORKS ROUNDS(60u, 15u)
+#define BUDGET_MS ROUNDS(30, 8)
 #define PART 4 /* of the long step's time, that nobody else may wait */
 #define TRIES 4
 

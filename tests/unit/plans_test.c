@@ -6,6 +6,7 @@
 #include "kernels/cuda/batch/batch_impl.h"
 #include "kernels/plan/plan.h"
 #include "oracle.h"
+#include "tests/sanitized.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -382,7 +383,7 @@ static void test_any_plans_stay_within_their_bound_between_batches(void **state)
 	(void)state;
 	for (uint32_t i = 0; i < 64; i++)
 		n_of[i] = sizes[oracle_below(&random, 5)];
-	for (uint32_t i = 0; i < 60; i++) {
+	for (uint32_t i = 0; i < ROUNDS(60u, 20u); i++) {
 		size_t own = 0;
 
 		next_batch();

@@ -6,6 +6,7 @@
 #include "program_machine.h"
 #include "program_oracle.h"
 #include "program_results.h"
+#include "tests/sanitized.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -17,11 +18,7 @@
 #include <cmocka.h>
 
 /* A sanitizer takes ten times as long, and meets no line in six programs that it misses in two. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define N_BITS 2
-#else
-#define N_BITS 6
-#endif
+#define N_BITS ROUNDS(6, 2)
 
 static const char *const isas[] = {"generic", "avx2", "avx512"};
 
@@ -31,11 +28,7 @@ static bool is_run(const char *isa)
 {
 	const struct vec *vec = vec_select(isa);
 
-#ifdef __SANITIZE_THREAD__
-	return vec && vec == vec_select(NULL);
-#else
-	return vec;
-#endif
+	return vec && (!SANITIZED_THREADS || vec == vec_select(NULL));
 }
 
 /* Chains of at most some hundred products in fp32, a dozen operations in a row: 1e-5 of a row. What

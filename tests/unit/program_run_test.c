@@ -8,6 +8,7 @@
 #include "played_cores.h"
 #include "program_machine.h"
 #include "program_results.h"
+#include "tests/sanitized.h"
 
 #include <errno.h>
 #include <math.h>
@@ -273,17 +274,17 @@ static void test_attention_begins_anew_where_its_list_is_another_one(void **stat
 	struct oracle_random random = oracle_seed(__func__);
 	struct program_model *m = model_of_attention(&random);
 	struct machine_result old, new, cut;
-	uint32_t n, n_old = 0, n_new = 0;
+	uint32_t n, n_old = 0, n_new = 0, n_tries = 0;
 
 	(void)state;
 	n = run_whole(m, 1, WORK_TILE_TOKENS, 0, &old);
 	run_whole(m, 0, 2 * WORK_TILE_TOKENS, 0, &new);
 	assert_false(are_alike(m, &old, &new));
-	for (uint32_t at = 1; at < n; at++) {
+	for (uint32_t at = 1; at < n; at += ROUNDS(1u, 9u)) {
 		run_whole(m, 1, WORK_TILE_TOKENS, at, &cut);
 		n_old += are_alike(m, &old, &cut);
 		n_new += are_alike(m, &new, &cut);
-		assert_int_equal(n_old + n_new, at);
+		assert_int_equal(n_old + n_new, ++n_tries);
 		machine_result_done(&cut);
 	}
 	assert_true(n_old > 0 && n_new > 0);

@@ -7,6 +7,7 @@
 #include "kernels/cuda/schedule/schedule_impl.h"
 #include "kernels/plan/plan.h"
 #include "oracle.h"
+#include "tests/sanitized.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +21,7 @@
 #define QUERIES_MAX 12u
 #define SLICES_MAX 2048u
 #define N_BLOCKS 132u
-#define RUNS 100
+#define RUNS ROUNDS(100, 25)
 #define PAGE_SOURCES ((uint64_t)PAGE_TOKENS / KV_BLOCK_TOKENS * kv_block_sources(&shape))
 
 static const struct work_shape shape = {.n_layers = 1,

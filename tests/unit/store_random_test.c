@@ -15,6 +15,7 @@
  * COPPICE_OPS sets the operations of each.
  */
 #include "store_world.h"
+#include "tests/sanitized.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,11 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define DEFAULT_OPS 40000u
-#else
-#define DEFAULT_OPS 400000u
-#endif
+#define DEFAULT_OPS ROUNDS(400000u, 40000u)
 
 static void op_poll(struct world *w)
 {

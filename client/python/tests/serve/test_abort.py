@@ -14,7 +14,7 @@ from coppice.generation.batch import Batch
 
 PROMPT, GREEDY = checkpoint.prompt(), checkpoint.greedy()
 PROMPTS = [PROMPT[: 300 + i] for i in range(30)]
-N_ABORTS = 60
+N_ABORTS = 30
 
 
 class Abort(Exception):
