@@ -247,7 +247,7 @@ struct coppice_decode {
  * chunk by chunk. The ticket's result has the number of tokens that were published as its value,
  * also after a failure (0 of a draft); then each sequence has what coppice_seq_length says, and a
  * trim to that clears it. Does not block; -EAGAIN as coppice_nop; -EINVAL: the sentence names the
- * sequence.
+ * sequence; -EBUSY: a sequence was asked about, and has no answer yet (coppice_seq_wait_async).
  */
 COPPICE_MUST_CHECK int coppice_decode(struct coppice_lane *lane,
 				      const struct coppice_decode *decode, uint64_t *ret_ticket);

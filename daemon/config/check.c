@@ -119,8 +119,9 @@ static int stage_check(const struct value_target *target)
 
 static int tiers_check(const struct value_target *target)
 {
-	const struct config *config = target->config;
+	struct config *config = target->config;
 
+	config->host_tier_unit = value_unit(target, "host_tier");
 	if (config->file_tier[0] && !config->host_tier_bytes) {
 		log_error("file_tier: it needs host_tier: KV goes to the file through host memory");
 		return -EINVAL;

@@ -14,22 +14,23 @@
 
 #define ALIGNMENT 4096u
 
-static int host_fail(struct tier_host *host, int r, char *error, size_t error_bytes)
+static int host_fail(struct tier_host *host, const struct tier_host_config *config, int r,
+		     char *error, size_t error_bytes)
 {
+	const struct size_text bytes = size_text(config->bytes, config->typed_in);
+
 	if (r == -EINVAL)
 		snprintf(error, error_bytes,
 			 "host tier: %s in units of %s: it needs whole units of 4K, and one chunk "
 			 "of them at least",
-			 size_text(host->bytes, 0).text, size_text(host->unit_bytes, 0).text);
+			 bytes.text, size_text(host->unit_bytes, 0).text);
 	else if (r == -EFBIG)
 		snprintf(error, error_bytes,
-			 "host tier: %s is too much: fewer than %lu units of %s",
-			 size_text(host->bytes, 0).text, (unsigned long)TIER_NONE,
-			 size_text(host->unit_bytes, 0).text);
+			 "host tier: %s is too much: fewer than %lu units of %s", bytes.text,
+			 (unsigned long)TIER_NONE, size_text(host->unit_bytes, 0).text);
 	else
 		snprintf(error, error_bytes,
-			 "host tier: %s of host memory cannot be had or not be pinned",
-			 size_text(host->bytes, 0).text);
+			 "host tier: %s of host memory cannot be had or not be pinned", bytes.text);
 	tier_host_free(host);
 	return r;
 }
@@ -48,16 +49,16 @@ int tier_host_new(const struct tier_host_config *config, struct tier_host **ret,
 	host->unit_bytes = config->unit_bytes;
 	host->bytes = config->bytes;
 	if (config->unit_bytes == 0 || config->unit_bytes % ALIGNMENT)
-		return host_fail(host, -EINVAL, error, error_bytes);
+		return host_fail(host, config, -EINVAL, error, error_bytes);
 	r = tier_room_init(&host->room, config->bytes / config->unit_bytes, config->chunk_units);
 	if (r)
-		return host_fail(host, r, error, error_bytes);
+		return host_fail(host, config, r, error, error_bytes);
 	uint64_t n_units = (uint64_t)host->room.n_chunks * config->chunk_units;
 	host->bytes = n_units * host->unit_bytes;
 	host->filling = calloc(n_units, sizeof(*host->filling));
 	host->base = config->memory.alloc(config->memory.ctx, host->bytes);
 	if (!host->base || !host->filling)
-		return host_fail(host, -ENOMEM, error, error_bytes);
+		return host_fail(host, config, -ENOMEM, error, error_bytes);
 	*ret = host;
 	return 0;
 }

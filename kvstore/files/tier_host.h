@@ -22,6 +22,7 @@ struct tier_memory {
 struct tier_host_config {
 	struct tier_memory memory;
 	uint64_t bytes; /* rounded down to whole chunks */
+	char typed_in; /* the unit in which people said so (size_text), for errors; 0: none */
 	uint32_t unit_bytes; /* a multiple of 4 KiB; the same as the file's where there is one */
 	uint32_t chunk_units; /* units of the largest page at least */
 };

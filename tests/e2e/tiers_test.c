@@ -171,8 +171,10 @@ static void memory_that_cannot_be_had_is_said(void **state)
 	struct tiers t = tiers_of(state);
 
 	t.h->flags[3] = "--stage=32M";
-	tiers_start_with(&t, "--host-tier=4T", "--file-tier-bytes=64M");
-	assert_true(harness_log_has(t.h, "of host memory cannot be had or not be pinned"));
+	tiers_start_with(&t, "--host-tier=4096G", "--file-tier-bytes=64M");
+	assert_true(
+		harness_log_has(t.h,
+				"host tier: 4096G of host memory cannot be had or not be pinned"));
 	assert_tiers(&t, 0, 0);
 	tiers_done(&t);
 }

@@ -157,6 +157,7 @@ static struct tier_host *open_host(struct sched *s, struct tier_file *file)
 	struct tier_host_config of = {
 		.memory = {.ctx = s, .alloc = memory_alloc, .free = memory_free},
 		.bytes = s->core.config->host_tier_bytes,
+		.typed_in = s->core.config->host_tier_unit,
 		.unit_bytes = catalog ? catalog->unit_bytes : UNIT_BYTES,
 		.chunk_units = catalog ? catalog->room.chunk_units
 				       : (uint32_t)(s->core.config->extent_bytes / UNIT_BYTES),
