@@ -247,7 +247,7 @@ struct coppice_result {
 
 /* Has this ticket completed? 0 and its result, or -EAGAIN. A ticket's result stays until 256 more
  * have been submitted (-ESTALE after that). -EINVAL: it was not submitted on this lane;
- * -ECONNRESET: it is in flight, and the daemon is gone. Does not block. */
+ * -ECONNRESET: the daemon is known to be gone, whatever the ticket. Does not block. */
 int coppice_poll(struct coppice_lane *lane, uint64_t ticket, struct coppice_result *ret);
 /* Waits until the ticket has completed; returns its status (0 or -errno, see coppice_explain).
  * -ETIMEDOUT after timeout_ns: the ticket is still in flight. Blocks: spins briefly where cores are

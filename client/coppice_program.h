@@ -247,7 +247,8 @@ struct coppice_decode {
  * chunk by chunk. The ticket's result has the number of tokens that were published as its value,
  * also after a failure (0 of a draft); then each sequence has what coppice_seq_length says, and a
  * trim to that clears it. Does not block; -EAGAIN as coppice_nop; -EINVAL: the sentence names the
- * sequence; -EBUSY: a sequence was asked about, and has no answer yet (coppice_seq_wait_async).
+ * sequence; -EBUSY: a sequence was asked about (coppice_seq_wait_async, or a coppice_seq_wait
+ * that timed out), and has no answer yet.
  */
 COPPICE_MUST_CHECK int coppice_decode(struct coppice_lane *lane,
 				      const struct coppice_decode *decode, uint64_t *ret_ticket);

@@ -21,7 +21,7 @@
 
 #include "daemon/sched/core/away.h"
 #include "daemon/sched/long/prefill.h"
-#include "daemon/sched/step/step_end.h"
+#include "daemon/sched/seq/complete.h"
 #include "daemon/sched/verbs/serve.h"
 #include "extents.h"
 #include "next_turn.h"

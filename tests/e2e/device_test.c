@@ -37,7 +37,7 @@ static void steps_without_cuda_are_right(void **state)
 	stem_run(*state, "plain", NULL, NULL);
 }
 
-static void a_graph_is_right_at_its_thousandth_launch(void **state)
+static void a_graph_is_right_at_each_of_many_launches(void **state)
 {
 	stem_run(*state, "graph", "device", SANITIZED_THREADS ? "200" : "1000");
 }
@@ -480,7 +480,7 @@ static const struct CMUnitTest tests[] = {
 	CASE(steps_on_a_stream_with_a_device_arena_are_right),
 	CASE(steps_on_a_stream_with_a_host_arena_are_right),
 	CASE(steps_without_cuda_are_right),
-	CASE(a_graph_is_right_at_its_thousandth_launch),
+	CASE(a_graph_is_right_at_each_of_many_launches),
 	CASE(a_graph_over_a_host_arena_is_right),
 	CASE(tokens_that_a_graph_appends_alone_are_attended_to),
 	CASE(mistakes_are_told_and_cost_nothing),

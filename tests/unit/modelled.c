@@ -97,7 +97,7 @@ static int model_estimate(struct backend *b, const struct backend_estimate *e,
 	return 0;
 }
 
-/* Of sparse prefill, before its blocks are chosen. */
+/* Of sparse prefill, before its blocks are chosen, and of who brings KV alone. */
 static bool only_appends(const struct backend_batch *batch)
 {
 	return batch->n_jobs == 1 && batch->jobs[0].tree->n_queries == 1 && !batch->jobs[0].io[0].o;
@@ -401,7 +401,7 @@ struct modelled_client *modelled_join(struct modelled *m, uint32_t user, uint32_
 		modelled_await(m, client);
 		at += n;
 	}
-	/* a step that leaves nobody behind: what it took to compute all that is settled */
+	/* a step that leaves nobody behind: what that took is settled */
 	m->h.config.batch_budget_ms = budget_ms;
 	modelled_ask(m, client, 1);
 	modelled_await(m, client);

@@ -82,7 +82,8 @@ struct modelled *modelled_new(void);
 void modelled_start(struct modelled *m);
 void modelled_free(struct modelled *m);
 
-/* A session of the user whose sequence has so many tokens, the same for all of a user's. */
+/* A session of the user whose sequence has so many tokens, the same for all of a user's. They are
+ * appended, and nothing of them is computed. */
 struct modelled_client *modelled_join(struct modelled *m, uint32_t user, uint32_t n_tokens);
 /* The sequence's next step is of so many new tokens. What it submits is not waited for. */
 void modelled_ask(struct modelled *m, struct modelled_client *client, uint32_t n_new);

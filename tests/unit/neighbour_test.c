@@ -17,8 +17,8 @@
 #define PATH 8192u
 #define CHUNK 4096u
 #define ROWS 16u
-/* ASan makes a step several times longer. There it is a quarter of it, in batches a quarter as
- * long: as many are waited for, and they take what they take without. */
+/* A sanitizer makes a step several times longer. There it is a quarter of it, in batches a quarter
+ * as long: as many are waited for, and they take what they take without. */
 #define FORKS ROUNDS(60u, 15u)
 #define BUDGET_MS ROUNDS(30, 8)
 #define PART 4 /* of the long step's time, that nobody else may wait */

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-/* A sanitizer takes ten times as long, and meets no line in six programs that it misses in two. */
+/* A sanitizer meets no line in six programs that it misses in two. */
 #define N_BITS ROUNDS(6, 2)
 
 static const char *const isas[] = {"generic", "avx2", "avx512"};

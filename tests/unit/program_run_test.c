@@ -280,11 +280,11 @@ static void test_attention_begins_anew_where_its_list_is_another_one(void **stat
 	n = run_whole(m, 1, WORK_TILE_TOKENS, 0, &old);
 	run_whole(m, 0, 2 * WORK_TILE_TOKENS, 0, &new);
 	assert_false(are_alike(m, &old, &new));
-	for (uint32_t at = 1; at < n; at += ROUNDS(1u, 9u)) {
+	for (uint32_t at = 1; at < n; at += ROUNDS(1u, 9u), n_tries++) {
 		run_whole(m, 1, WORK_TILE_TOKENS, at, &cut);
 		n_old += are_alike(m, &old, &cut);
 		n_new += are_alike(m, &new, &cut);
-		assert_int_equal(n_old + n_new, ++n_tries);
+		assert_int_equal(n_old + n_new, n_tries + 1);
 		machine_result_done(&cut);
 	}
 	assert_true(n_old > 0 && n_new > 0);

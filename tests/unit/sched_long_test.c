@@ -77,7 +77,7 @@ static void a_pin_keeps_all_of_it(void **state)
 	uint64_t seq;
 
 	f->h.config.domain_pin_percent = 100;
-	f->h.config.host_tier_bytes = 16u << 20; /* less than all documents */
+	f->h.config.host_tier_bytes = 12u << 20; /* less than all documents */
 	start_small(f);
 	seq = open_long(&f->c, 1, &match);
 	go_on(&f->c, seq, 0, LONG_TOKENS - DOC_CHUNK, DOC_CHUNK);

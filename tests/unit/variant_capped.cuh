@@ -14,8 +14,9 @@ struct variant_capped : variant_bounded {
 		return CAPPED_AT_LOG2 * tanhf(scaled / CAPPED_AT_LOG2);
 	}
 
-	__device__ static float sink(uint32_t q_head)
+	__device__ static float sink(const struct device_attend &a, uint32_t q_head)
 	{
+		(void)a;
 		return (float)(CAPPED_SINK(q_head) * CAPPED_LOG2E);
 	}
 };

@@ -149,6 +149,7 @@ static void test_what_is_left_out_is_seen_to_be_wrong(void **state)
 	run(&w, &answer);
 	w.kv.cap = 0;
 	assert_true(world_error(&w, 0, w.tree.n_queries, &answer, &lse) > 10 * BOUND);
+	memset(w.truth.known, 0, w.tree.n_queries * sizeof(*w.truth.known));
 	w.kv.cap = CAPPED_AT;
 	w.kv.sinks = NULL;
 	world_error(&w, 0, w.tree.n_queries, &answer, &lse);

@@ -5,6 +5,7 @@
 #include "daemon/sched/run/batch.h"
 #include "streamed.h"
 
+/* Whether there may be one, which is asked in every round. */
 static inline bool prefill_waits(const struct step_queues *steps)
 {
 	return steps->n[STEP_WAITING_TURN] + steps->n[STEP_STREAMING] > 0;

@@ -1,6 +1,6 @@
 /*
  * attend.cu - which kernels attention and merges are launched by, and what they are told beside
- * what the batch says. See attend_kernel.cuh and merge.cuh.
+ * what the batch says. See find.cuh.
  */
 #include "find.cuh"
 #include "kernels/cuda/device/code.h"
@@ -8,8 +8,15 @@
 
 static struct attend_kernels find_kernels(const struct device_kernel &of)
 {
-	return of.bounded ? attend_find_bounded(of.head_dim, of.bf16)
-			  : attend_find<variant_none>(of.head_dim, of.bf16);
+	const struct attend_kernels plain = attend_find<variant_none>(of.head_dim, of.bf16);
+
+	if (!of.bounded)
+		return plain;
+	struct attend_kernels bounded = attend_find_bounded(of.head_dim, of.bf16);
+
+	if (!bounded.merge)
+		bounded.merge = plain.merge;
+	return bounded;
 }
 
 /* Of shared memory. */

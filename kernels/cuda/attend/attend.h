@@ -35,7 +35,7 @@ struct device_attend {
 	/* each KV head has so many of its own, of n_work_tiles; 0: all have the same */
 	uint32_t head_work_tiles;
 	uint32_t first_head; /* of those that do */
-	uint32_t bounded; /* the kernel is that of rows with a first position */
+	uint32_t bounded; /* the kernels are those of rows with a first position */
 	uint32_t ahead; /* what is launched behind it may come before it has ended */
 	/* What device_attend itself makes of these: a block that begins should divide nothing. */
 	uint32_t n_entries;

@@ -8,16 +8,24 @@
 #include "attend_kernel.cuh"
 #include "merge.cuh"
 
+#include <type_traits>
+
 typedef void (*attend_function)(struct device_attend);
 
 struct attend_kernels {
-	attend_function attend, merge; /* NULL: not compiled */
+	attend_function attend; /* NULL: not compiled */
+	attend_function merge; /* NULL: that of variant_none */
 };
 
 /* Of traits: keys and values may be of different dims. */
 template <typename T> static struct attend_kernels attend_kernels_of()
 {
-	return {attend_kernel<T>, merge_kernel<typename T::dtype, T::v, typename T::variant>};
+	typedef typename T::variant variant;
+
+	if constexpr (variant::has_sink || std::is_same_v<variant, variant_none>)
+		return {attend_kernel<T>, merge_kernel<typename T::dtype, T::v, variant>};
+	else
+		return {attend_kernel<T>, NULL};
 }
 
 template <typename VARIANT> static struct attend_kernels attend_find(uint32_t dim, bool bf16)

@@ -40,20 +40,20 @@ __device__ inline struct merge_state add_splits(const struct warp_tile &w,
 	return all;
 }
 
-/* Takes the sink into the sums of the row lane % 16, where they are all that it sees: else the
- * merge does. Returns what a sum counts for then that was relative to their max before. */
+/* Takes the sink into the sums of the row lane % 16, where they go to its output: else the merge
+ * does. Returns the factor of what is relative to their max before. */
 template <typename T>
-__device__ inline float take_sink(const struct warp_tile &w, struct merge_state &all)
+__device__ inline float take_sink(const struct device_attend &a, const struct warp_tile &w,
+				  struct merge_state &all)
 {
 	if constexpr (T::variant::has_sink) {
-		const struct merge_state sink = {T::variant::sink(w.mine_head), 1};
-
 		if (w.mine_dest != DEVICE_NONE)
 			return 1;
-		float weight = merge_raise(&all, fmaxf(all.max, sink.max));
+		const struct merge_state sink = {T::variant::sink(a, w.mine_head), 1};
+		float factor = merge_raise(&all, fmaxf(all.max, sink.max));
 
 		merge_take(&all, &sink);
-		return weight;
+		return factor;
 	}
 	return 1;
 }
@@ -181,7 +181,7 @@ __device__ inline void finish_shared(const struct device_attend &a, const struct
 	char *rows = shared + layout<T>::rows;
 	float factor[2], scale;
 
-	take_sink<T>(w, all);
+	take_sink<T>(a, w, all); /* sums are made relative to its max below */
 	scale = merge_scale(&all);
 	if (w.split == 0 && lane < 16)
 		store_sums(a, w, all);
@@ -274,7 +274,7 @@ __device__ inline void finish_alone(const struct device_attend &a, const struct 
 	if (lane & 8)
 		all = (struct merge_state){high_max, high_sum};
 
-	float weight = take_sink<T>(w, all), scale = weight * merge_scale(&all);
+	float factor = take_sink<T>(a, w, all), scale = factor * merge_scale(&all);
 
 	if (lane < 16)
 		store_sums(a, w, all);

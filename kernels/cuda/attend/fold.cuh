@@ -25,7 +25,7 @@ struct warp_tile {
 	uint32_t head;
 	uint32_t block, split, n_splits;
 	uint64_t mine_o, mine_lse; /* of the row and head; 0: none */
-	uint32_t mine_head; /* of the model's query heads */
+	uint32_t mine_head; /* of the launch's query heads */
 	uint32_t mine_pos;
 	uint32_t mine_dest; /* entry of the partials, DEVICE_NONE: mine_o, DEVICE_DEST_NOTHING */
 	uint32_t token[2]; /* of the lane's rows, lane / 4 and 8 more */

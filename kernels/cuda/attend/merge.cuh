@@ -1,8 +1,8 @@
 /*
  * merge.cuh - partials to outputs: a warp for every row that has no partial or several and every
  * query head, or four where there are many partials. Each folds its own in index order, and so do
- * they, so that the bits repeat. A row without any gets O = 0 and LSE = -inf. A variant's sink is
- * one more, of no values.
+ * they, so that the bits repeat. A row without any gets O = 0 and LSE = -inf, or a variant's
+ * sink, which is one partial more, of no values.
  */
 #ifndef COPPICE_CUDA_MERGE_CUH
 #define COPPICE_CUDA_MERGE_CUH
@@ -74,10 +74,11 @@ __device__ inline void merge_parts(const struct device_attend &a, const struct d
 }
 
 template <typename VARIANT, uint32_t N>
-__device__ inline void merge_sink(struct merged<N> &to, uint32_t q_head)
+__device__ inline void merge_sink(const struct device_attend &a, uint32_t q_head,
+				  struct merged<N> &to)
 {
 	if constexpr (VARIANT::has_sink) {
-		const struct merge_state sink[1] = {{VARIANT::sink(q_head), 1}};
+		const struct merge_state sink[1] = {{VARIANT::sink(a, q_head), 1}};
 
 		merged_add(to, sink, 1, [](uint32_t, uint32_t) { return 0.0f; });
 	}
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(MERGE_WARPS * 32)
 	if (row.o && w.first == 0) {
 		uint32_t q_head = w.head / heads * a.shape.group + w.head % heads;
 
-		merge_sink<VARIANT>(mine, q_head + first_head_of(a.shape, m.row));
+		merge_sink<VARIANT>(a, q_head + first_head_of(a.shape, m.row), mine);
 		merge_store<DTYPE, DIM>(row, q_head, mine);
 	}
 	CLOCK_MERGE(a, CLOCK_END);

@@ -36,6 +36,8 @@
 #define LARGE false
 #endif
 
+struct device_attend;
+
 /* Attention as it is in the books. Another one is a struct with the same names; what it does not
  * do costs nothing. */
 struct variant_none {
@@ -49,9 +51,11 @@ struct variant_none {
 		return scaled;
 	}
 
-	/* In powers of 2, too; of a query head of the model. */
-	__device__ static float sink(uint32_t q_head)
+	/* In powers of 2, too. q_head: from the first that the launch has. Of attention whose parts
+	 * are merged later (legs, devices that split paths) the last merge has the sink. */
+	__device__ static float sink(const struct device_attend &a, uint32_t q_head)
 	{
+		(void)a;
 		(void)q_head;
 		return -INFINITY;
 	}
