@@ -11,19 +11,12 @@ target_link_libraries(sched_count PRIVATE unit_fixtures coppice_daemon PkgConfig
 coppice_test(NAME window_test SOURCES unit/window_test.c
 	LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 
-# 1e6 operations, a tenth of it where a sanitizer looks on.
 coppice_test(NAME sched_random_test SOURCES unit/sched_random_test.c
 	LIBS unit_fixtures coppice_daemon LABELS unit TIMEOUT 300)
-if(COPPICE_SANITIZE)
-	set_tests_properties(sched_random_test PROPERTIES ENVIRONMENT COPPICE_OPS=50000)
-endif()
 
 # The same where little fits: pages come and go, paths stream.
 coppice_test(NAME sched_random_tiers_test SOURCES unit/sched_random_tiers_test.c
 	LIBS unit_fixtures coppice_daemon LABELS unit tsan TIMEOUT 300)
-if(COPPICE_SANITIZE STREQUAL "thread") # which takes twenty times as long
-	set_tests_properties(sched_random_tiers_test PROPERTIES ENVIRONMENT COPPICE_OPS=500)
-endif()
 
 # Who has how much of the backend's time, and how long a batch may keep the others.
 foreach(unit turns budget pieces sched_paths path_limits queues neighbour branched evict_turns)

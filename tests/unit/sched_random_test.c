@@ -4,6 +4,7 @@
  */
 #include "naive.h"
 #include "oracle.h"
+#include "tests/sanitized.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -117,7 +118,7 @@ static void op_any(struct world *w)
 static void random_operations_agree_with_the_naive_model(void **state)
 {
 	const char *count = getenv("COPPICE_OPS");
-	uint64_t n_ops = count ? strtoull(count, NULL, 0) : 1000000;
+	uint64_t n_ops = count ? strtoull(count, NULL, 0) : ROUNDS(1000000, 50000);
 	struct world *w = calloc(1, sizeof(*w));
 
 	(void)state;

@@ -6,6 +6,7 @@
  */
 #include "naive.h"
 #include "oracle.h"
+#include "tests/sanitized.h"
 
 #include "daemon/control/pins.h"
 #include "daemon/control/verbs.h"
@@ -19,6 +20,7 @@
 
 #include <cmocka.h>
 
+#define N_OPS (SANITIZED_THREADS ? 500 : 2000)
 #define N_CLIENTS 3
 #define SEQS_A_CLIENT 3
 #define N_DOCS 4
@@ -230,7 +232,7 @@ static void end(struct world *w, uint64_t n_ops)
 static void what_is_answered_is_right(void **state)
 {
 	const char *count = getenv("COPPICE_OPS");
-	uint64_t n_ops = count ? strtoull(count, NULL, 0) : 2000;
+	uint64_t n_ops = count ? strtoull(count, NULL, 0) : N_OPS;
 	struct world *w = calloc(1, sizeof(*w));
 
 	(void)state;
