@@ -18,16 +18,17 @@ static int host_fail(struct tier_host *host, const struct tier_host_config *conf
 		     char *error, size_t error_bytes)
 {
 	const struct size_text bytes = size_text(config->bytes, config->typed_in);
+	const struct size_text unit = size_text(config->unit_bytes, 0);
 
 	if (r == -EINVAL)
 		snprintf(error, error_bytes,
 			 "host tier: %s in units of %s: it needs whole units of 4K, and one chunk "
 			 "of them at least",
-			 bytes.text, size_text(host->unit_bytes, 0).text);
+			 bytes.text, unit.text);
 	else if (r == -EFBIG)
 		snprintf(error, error_bytes,
 			 "host tier: %s is too much: fewer than %lu units of %s", bytes.text,
-			 (unsigned long)TIER_NONE, size_text(host->unit_bytes, 0).text);
+			 (unsigned long)TIER_NONE, unit.text);
 	else
 		snprintf(error, error_bytes,
 			 "host tier: %s of host memory cannot be had or not be pinned", bytes.text);
@@ -47,7 +48,6 @@ int tier_host_new(const struct tier_host_config *config, struct tier_host **ret,
 	}
 	host->memory = config->memory;
 	host->unit_bytes = config->unit_bytes;
-	host->bytes = config->bytes;
 	if (config->unit_bytes == 0 || config->unit_bytes % ALIGNMENT)
 		return host_fail(host, config, -EINVAL, error, error_bytes);
 	r = tier_room_init(&host->room, config->bytes / config->unit_bytes, config->chunk_units);

@@ -17,7 +17,7 @@ struct variant_capped : variant_bounded {
 	__device__ static float sink(const struct device_attend &a, uint32_t q_head)
 	{
 		(void)a;
-		return (float)(CAPPED_SINK(q_head) * CAPPED_LOG2E);
+		return (float)CAPPED_SINK(q_head);
 	}
 };
 

@@ -9,7 +9,6 @@
 #define CAPPED_AT 1.5
 #define CAPPED_SINK(q_head) (0.25 * ((q_head) % 7))
 /* Scores are powers of 2 where they become weights: times log2 e. */
-#define CAPPED_LOG2E 1.4426950408889634
-#define CAPPED_AT_LOG2 ((float)(CAPPED_AT * CAPPED_LOG2E))
+#define CAPPED_AT_LOG2 ((float)(CAPPED_AT * 1.4426950408889634))
 
 #endif

@@ -1,8 +1,10 @@
 /* serve.c - requests of the loop: what is made of one's answer, and how many go in a round. */
 #include "serve.h"
 
+#include "proto/clock.h"
+
 #define REQUESTS_A_ROUND 8
-#define REQUESTS_NS UINT64_C(2000000) /* no further one begins in the round */
+#define REQUESTS_NS (2 * NS_PER_MS) /* no further one begins in the round */
 
 static void serve(struct sched *s, struct sched_request *request)
 {

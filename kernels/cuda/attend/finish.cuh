@@ -49,7 +49,7 @@ __device__ inline float take_sink(const struct device_attend &a, const struct wa
 	if constexpr (T::variant::has_sink) {
 		if (w.mine_dest != DEVICE_NONE)
 			return 1;
-		const struct merge_state sink = {T::variant::sink(a, w.mine_head), 1};
+		const struct merge_state sink = merge_of_lse(T::variant::sink(a, w.mine_head));
 		float factor = merge_raise(&all, fmaxf(all.max, sink.max));
 
 		merge_take(&all, &sink);

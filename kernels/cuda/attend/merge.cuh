@@ -78,7 +78,7 @@ __device__ inline void merge_sink(const struct device_attend &a, uint32_t q_head
 				  struct merged<N> &to)
 {
 	if constexpr (VARIANT::has_sink) {
-		const struct merge_state sink[1] = {{VARIANT::sink(a, q_head), 1}};
+		const struct merge_state sink[1] = {merge_of_lse(VARIANT::sink(a, q_head))};
 
 		merged_add(to, sink, 1, [](uint32_t, uint32_t) { return 0.0f; });
 	}

@@ -51,8 +51,8 @@ struct variant_none {
 		return scaled;
 	}
 
-	/* In powers of 2, too. q_head: from the first that the launch has. Of attention whose parts
-	 * are merged later (legs, devices that split paths) the last merge has the sink. */
+	/* q_head: from the first that the launch has. Of attention whose parts are merged later
+	 * (legs, devices that split paths) the last merge has the sink. */
 	__device__ static float sink(const struct device_attend &a, uint32_t q_head)
 	{
 		(void)a;
