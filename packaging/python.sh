@@ -34,19 +34,24 @@ fetch() {
 	[[ $(cat "$home/pinned/sum" 2>/dev/null) != "$sum" ]] || return 0
 	rm -rf "$home/pinned"
 	python3 -m venv "$home/pinned"
-	"$home/pinned/bin/pip" install -q --only-binary :all: --no-deps --no-compile -r "$pins"
-	torch
+	"$home/pinned/bin/pip" install -q --only-binary :all: --no-deps --no-compile \
+		"$(grep '^uv==' "$pins")"
+	if python3 -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null; then
+		install_pinned --no-deps -r "$pins"
+		install_pinned -c "$pins" -r "$torch_pins"
+	else
+		install_pinned --no-deps -r "$pins" -r "$torch_pins"
+		packaging/cuda-stand-ins.py "$(site_packages "$home/pinned")/torch"
+	fi
 	echo "$sum" >"$home/pinned/sum"
 }
 
-torch() {
-	local install=("$home/pinned/bin/pip" install -q --only-binary :all: --no-compile)
-	if python3 -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null; then
-		"${install[@]}" -c "$pins" -r "$torch_pins"
-	else
-		"${install[@]}" --no-deps -r "$torch_pins"
-		packaging/cuda-stand-ins.py "$(site_packages "$home/pinned")/torch"
-	fi
+# uv takes a quarter of pip's time, but knows nothing of pip's configuration: where packages are
+# found by that alone, pip goes for them, and says what is wrong.
+install_pinned() { # requirements
+	local install=(pip install -q --only-binary :all:) bin=$home/pinned/bin
+	"$bin/uv" "${install[@]}" --no-cache --python "$bin/python" "$@" 2>/dev/null ||
+		"$bin/${install[0]}" "${install[@]:1}" --no-compile "$@"
 }
 
 # In an environment of its own, as its pins are others.

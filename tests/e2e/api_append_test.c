@@ -121,12 +121,42 @@ static void what_was_appended_alone_is_attended_to_as_any_other(void **state)
 	assert_usable(f);
 }
 
+/* Of new tokens one layer appends alone and the next attends: it has a plan of its own. */
+static void a_layer_that_appends_alone_leaves_the_next_its_rows(void **state)
+{
+	struct fixture *f = *state;
+	struct later_half appended, ordinary;
+	uint64_t ticket;
+
+	fill_at_random(f);
+	for (int appends = 0; appends < 2; appends++) {
+		const uint32_t *ids = f->ids + 1000 * (1 + appends);
+
+		assert_int_equal(coppice_seq_extend(f->seq, ids, TWICE_NEW, &ticket), 0);
+		for (uint32_t layer = 0; layer < N_LAYERS; layer++) {
+			bool alone = appends && layer % 2 == 0;
+
+			assert_int_equal(step_rows(f, layer, 0, TWICE_NEW, alone), 0);
+		}
+		take_later_half(f, appends ? &appended : &ordinary);
+		fixture_trim(f);
+	}
+	for (uint32_t layer = 1; layer < N_LAYERS; layer += 2) {
+		assert_memory_equal(appended.o[layer], ordinary.o[layer],
+				    sizeof(ordinary.o[layer]));
+		assert_memory_equal(appended.lse[layer], ordinary.lse[layer],
+				    sizeof(ordinary.lse[layer]));
+	}
+	assert_usable(f);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(what_was_appended_alone_is_attended_to_as_any_other),
+		TEST(a_layer_that_appends_alone_leaves_the_next_its_rows),
 	};
 
 	if (harness_init(argc, argv) < 0)

@@ -256,6 +256,7 @@ int harness_stop(struct harness *h, int signal)
 {
 	pid_t pid = h->pid;
 
+	assert_true(pid > 0); /* 0 were this process and all that started it */
 	h->pid = 0;
 	kill(pid, signal);
 	return harness_wait_for(pid, "the daemon");

@@ -84,6 +84,7 @@ static void service_stop(struct decode_service *s)
 {
 	int status;
 
+	assert_true(s->pid > 0); /* 0 were this process and all that started it */
 	kill(s->pid, SIGTERM);
 	assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);

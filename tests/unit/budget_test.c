@@ -233,6 +233,18 @@ static void what_plans_take_is_in_the_budget(void **state)
 	modelled_free(m);
 }
 
+/* However long its path is: a plan of it would keep all others. */
+static void nothing_is_planned_for_who_only_appends(void **state)
+{
+	struct modelled *m = start(30);
+
+	(void)state;
+	modelled_join(m, 1, LONG_TOKENS);
+	assert_true(m->n_appends > 0);
+	assert_int_equal(m->n_appends_planned, 0);
+	modelled_free(m);
+}
+
 /* Its pages take as long to be named as to be read: who has a plan made has had both. */
 static void who_has_a_plan_made_is_counted_its_time(void **state)
 {
@@ -551,6 +563,7 @@ int main(void)
 		cmocka_unit_test(a_machine_is_feared_for_one_batch),
 		cmocka_unit_test(the_first_batch_makes_no_streamed_leg_longer),
 		cmocka_unit_test(what_plans_take_is_in_the_budget),
+		cmocka_unit_test(nothing_is_planned_for_who_only_appends),
 		cmocka_unit_test(who_has_a_plan_made_is_counted_its_time),
 		cmocka_unit_test(who_has_plans_made_makes_no_batch_seem_slow),
 		cmocka_unit_test(a_backend_that_is_slow_seems_so_whatever_plans_take),

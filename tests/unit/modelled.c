@@ -109,8 +109,11 @@ static int model_submit(struct backend *b, const struct backend_batch *batch, ui
 
 	(void)b;
 	*ret_id = ++world.last_id;
-	if (only_appends(batch))
+	if (only_appends(batch)) {
+		world.of->n_appends++;
+		world.of->n_appends_planned += batch->jobs[0].list->n_tiles;
 		return 0;
+	}
 	for (uint32_t i = 0; i < batch->n_jobs; i++) {
 		const struct backend_job *job = &batch->jobs[i];
 

@@ -79,17 +79,30 @@ static void check_row(const struct client *c, const struct abi_step_seq *rec, ui
 		assert_true(fabs(o[d] - sum[d % DIM] / n) < 2e-6);
 }
 
-uint64_t naive_submit(struct client *c, const struct naive *q, uint32_t from,
-		      struct abi_step_seq *rec)
+static uint64_t submit(struct client *c, const struct naive *q, uint32_t from,
+		       struct abi_step_seq *rec, uint32_t flags)
 {
+	struct abi_entry step = {.kind = ABI_STEP, .count = 1, .flags = flags};
 	uint32_t n = q->n - from;
 
 	*rec = client_step_seq(c, q->handle, n);
 	write_rows(c, rec, q->hash + from + 1);
 	client_submit(c, (struct abi_entry){.kind = ABI_EXTEND, .seq = q->handle, .count = n},
 		      q->ids + from, n * 4);
-	return client_submit(c, (struct abi_entry){.kind = ABI_STEP, .count = 1}, rec,
-			     sizeof(*rec));
+	return client_submit(c, step, rec, sizeof(*rec));
+}
+
+uint64_t naive_submit(struct client *c, const struct naive *q, uint32_t from,
+		      struct abi_step_seq *rec)
+{
+	return submit(c, q, from, rec, 0);
+}
+
+uint64_t naive_submit_append(struct client *c, const struct naive *q, uint32_t from)
+{
+	struct abi_step_seq rec;
+
+	return submit(c, q, from, &rec, ABI_STEP_APPEND_ONLY);
 }
 
 int naive_await(struct client *c, struct naive *q, uint32_t from, const struct abi_step_seq *rec,

@@ -32,6 +32,8 @@ void naive_append(struct naive *q, uint32_t id);
  * other in flight. Returns the step's ticket; rec is what it asks for. */
 uint64_t naive_submit(struct client *c, const struct naive *q, uint32_t from,
 		      struct abi_step_seq *rec);
+/* The same, but the step appends alone: nothing comes of its rows. */
+uint64_t naive_submit_append(struct client *c, const struct naive *q, uint32_t from);
 /* Waits for it. 0: all rows are right. Else the step's status; the tokens are gone on both
  * sides. */
 int naive_await(struct client *c, struct naive *q, uint32_t from, const struct abi_step_seq *rec,

@@ -55,6 +55,25 @@ static void op_extend(struct world *w, struct client *c, struct naive *q)
 	assert_int_equal(naive_compute(c, q, from), 0);
 }
 
+/* Beside another client's step, by one batch where both are new at once. */
+static void op_append(struct world *w, uint32_t i, struct naive *q)
+{
+	struct client *c = &w->clients[i], *other = &w->clients[(i + 1) % N_CLIENTS];
+	struct naive *seen = &w->seqs[(i + 1) % N_CLIENTS][draw(w, SEQS_A_CLIENT)];
+	uint32_t n_appended = q->n, n_seen = seen->n;
+	struct abi_step_seq rec;
+	uint64_t append, step;
+
+	if (!seen->handle || q->n == MAX_LEN || seen->n == MAX_LEN)
+		return;
+	naive_append(q, draw(w, ALPHABET));
+	naive_append(seen, draw(w, ALPHABET));
+	append = naive_submit_append(c, q, n_appended);
+	step = naive_submit(other, seen, n_seen, &rec);
+	assert_int_equal(client_wait(c, append).status, 0);
+	assert_int_equal(naive_await(other, seen, n_seen, &rec, step), 0);
+}
+
 static void op_fork(struct world *w, struct client *c, struct naive *q, struct naive *seqs)
 {
 	struct naive *other = &seqs[draw(w, SEQS_A_CLIENT)];
@@ -99,8 +118,10 @@ static void op_any(struct world *w)
 
 	if (!q->handle)
 		op_open(w, c, q);
-	else if (what < 66)
+	else if (what < 60)
 		op_extend(w, c, q);
+	else if (what < 66)
+		op_append(w, i, q);
 	else if (what < 76)
 		naive_trim(c, q, draw(w, q->n + 1));
 	else if (what < 82)

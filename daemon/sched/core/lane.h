@@ -65,6 +65,11 @@ struct step_part {
 	struct backend_io io;
 };
 
+static inline bool part_only_appends(const struct step_part *part)
+{
+	return part->n_new > 0 && part->n_seen == 0;
+}
+
 /* What slices saw of their paths that ask for sparse prefill, of what there was. */
 struct step_seen {
 	double attended, tokens; /* a slice's path, times its rows */

@@ -210,6 +210,7 @@ static int add_part(struct batch_job *job, const struct step_part *part)
 {
 	const struct sched_seq *seq = part->seq;
 	struct store_seq_view view = store_seq_view(seq->store);
+	bool may_be_later = part->n_new == 1 && !seq->parents && !part_only_appends(part);
 	uint32_t i = job->n_parts;
 
 	if (GROW(job->parts, job->parts_room, i + 1) < 0 ||
@@ -222,7 +223,8 @@ static int add_part(struct batch_job *job, const struct step_part *part)
 		.path_version = view.path_version,
 		.n_tokens = view.n_tokens + part->first_row,
 		.n_new = part->n_new,
-		.n_last = part->n_new == 1 && !seq->parents ? view.n_last + 1 : 0,
+		.n_last = may_be_later ? view.n_last + 1 : 0,
+		.only_appends = part_only_appends(part),
 	};
 	job->io[i] = part->io;
 	job->io[i].slots = (const struct work_slice *)view.slots;

@@ -86,6 +86,14 @@ static void set_index(const struct plans *p, struct store_node *node, uint32_t i
 	*store_node_scratch(node) = p->n_trees << INDEX_BITS | index;
 }
 
+static int end_path(struct plans *p)
+{
+	if (GROW(p->ends, p->ends_room, p->n_ends + 1) < 0)
+		return -ENOMEM;
+	p->ends[p->n_ends++] = p->n_path;
+	return 0;
+}
+
 /* What the path adds to those before it. Roots are empty: left out. */
 static int find_path(struct plans *p, const struct sched_seq *seq)
 {
@@ -99,10 +107,13 @@ static int find_path(struct plans *p, const struct sched_seq *seq)
 	}
 	set_index(p, node, SOME_BORDER);
 	set_index(p, leaf, SOME_BORDER);
-	if (GROW(p->ends, p->ends_room, p->n_ends + 1) < 0)
-		return -ENOMEM;
-	p->ends[p->n_ends++] = p->n_path;
-	return 0;
+	return end_path(p);
+}
+
+/* Who only appends sees nothing of it. */
+static int find_path_of(struct plans *p, const struct step_part *part)
+{
+	return part_only_appends(part) ? end_path(p) : find_path(p, part->seq);
 }
 
 static int open_node(struct plan *plan, uint32_t parent, uint32_t pos)
@@ -171,14 +182,14 @@ static int add_path(const struct plans *p, struct plan *plan)
 	return 0;
 }
 
-/* Rows of a part, at the end of the sequence's path. */
-static int add_query(const struct plans *p, struct plan *plan, const struct part_rows *rows)
+/* What the rows see: the sequence's path, and what is live up to the last of them. */
+static int add_seen(const struct plans *p, struct plan *plan, const struct part_rows *rows,
+		    struct work_query *query)
 {
 	const struct sched_seq *seq = rows->part->seq;
 	struct store_seq_view view = store_seq_view(seq->store);
-	uint32_t q = plan->tree.n_queries;
 
-	if (GROW(plan->queries, plan->queries_room, q + 1) < 0 || add_path(p, plan) < 0 ||
+	if (add_path(p, plan) < 0 ||
 	    open_node(plan, index_of(store_seq_node(seq->store)), view.n_tokens) < 0 ||
 	    tree_add_tokens(plan, view.slots, 0, rows->row + rows->n_rows) < 0)
 		return -ENOMEM;
@@ -186,11 +197,25 @@ static int add_query(const struct plans *p, struct plan *plan, const struct part
 
 	node->n_tokens = rows->row + rows->n_rows;
 	node->n_slices = plan->tree.n_slices - node->slice;
-	plan->queries[q] = (struct work_query){.node = plan->tree.n_nodes - 1,
-					       .pos = view.n_tokens + rows->row,
-					       .n_rows = rows->n_rows,
-					       .parents = seq->parents,
-					       .n_before = seq->parents ? rows->row : 0};
+	query->node = plan->tree.n_nodes - 1;
+	query->parents = seq->parents;
+	query->n_before = seq->parents ? rows->row : 0;
+	return 0;
+}
+
+/* Rows of a part, at the end of the sequence's path. */
+static int add_query(const struct plans *p, struct plan *plan, const struct part_rows *rows)
+{
+	uint32_t q = plan->tree.n_queries;
+
+	if (GROW(plan->queries, plan->queries_room, q + 1) < 0)
+		return -ENOMEM;
+	plan->queries[q] =
+		(struct work_query){.node = WORK_NONE,
+				    .pos = store_seq_n_tokens(rows->part->seq->store) + rows->row,
+				    .n_rows = rows->n_rows};
+	if (!part_only_appends(rows->part) && add_seen(p, plan, rows, &plan->queries[q]) < 0)
+		return -ENOMEM;
 	plan->tree.n_queries++;
 	return 0;
 }
@@ -230,7 +255,7 @@ static int make_tree(struct plans *p, struct plan *plan, const struct batch_job 
 	if (GROW(plan->planned, plan->planned_room, job->n_parts) < 0)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < job->n_parts; i++)
-		if (job->parts[i]->n_new && find_path(p, job->parts[i]->seq) < 0)
+		if (job->parts[i]->n_new && find_path_of(p, job->parts[i]) < 0)
 			return -ENOMEM;
 	for (uint32_t i = 0; i < job->n_parts; i++) {
 		const struct part_rows rows = rows_of(job->parts[i], last);
@@ -325,7 +350,7 @@ int tree_make_slice(struct plans *p, struct plan *plan, const struct batch_job *
 
 	begin_tree(p, plan, job);
 	for (uint32_t i = 0; i < slice->n && r == 0; i++)
-		r = find_path(p, slice->rows[i].part->seq);
+		r = find_path_of(p, slice->rows[i].part);
 	for (uint32_t i = 0; i < slice->n && r == 0; i++)
 		r = add_query(p, plan, &slice->rows[i]);
 	return r;
@@ -366,7 +391,7 @@ double part_path_ns(uint64_t paths, const struct sched_model *model, const struc
 	struct path_added added;
 
 	if (!part->n_seen)
-		return NODE_NS * store_seq_most_nodes(part->seq->store);
+		return 0;
 	added = paths_add(paths, part->seq);
 	return path_ns(model, added.n_tokens + part->n_new, added.n_nodes);
 }

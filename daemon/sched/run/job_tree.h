@@ -40,8 +40,8 @@ struct path_added {
 struct path_added paths_add(uint64_t paths, const struct sched_seq *seq);
 /* The same, and nothing is added; of more than so many nodes one more. */
 struct path_added paths_look(uint64_t paths, const struct sched_seq *seq, uint32_t most_nodes);
-/* How long the part's path takes beside others', to read and to plan. Who sees nothing of it has
- * no tokens read, but its nodes are planned. */
+/* How long the part's path takes beside others', to read and to plan: nothing where it only
+ * appends. */
 double part_path_ns(uint64_t paths, const struct sched_model *model, const struct step_part *part);
 
 #endif

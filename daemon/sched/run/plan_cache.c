@@ -48,7 +48,7 @@ uint32_t plan_query_fit(const struct plan_query *planned, const struct plan_quer
 	uint32_t later = now->n_tokens - planned->n_tokens;
 
 	if (now->handle != planned->handle || now->path_version != planned->path_version ||
-	    now->n_new != planned->n_new)
+	    now->n_new != planned->n_new || now->only_appends != planned->only_appends)
 		return PLAN_FITS_NOT;
 	return later == 0 || (later <= most && later <= now->n_last) ? later : PLAN_FITS_NOT;
 }

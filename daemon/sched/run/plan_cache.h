@@ -19,6 +19,7 @@ struct plan_query {
 	/* It comes by one token after the other, of which the last so many lie in one node: a plan
 	 * may serve later ones. 0: it does not. */
 	uint32_t n_last;
+	bool only_appends; /* its rows see nothing */
 };
 
 /* What a job looks for: a plan of the model for these sequences, in this order. */

@@ -40,7 +40,7 @@ struct filling {
 static uint32_t prefill_rows(const struct filling *f, const struct step_part *part)
 {
 	const struct work_shape *shape = &f->job->model->shape;
-	uint64_t end = (uint64_t)store_seq_n_tokens(part->seq->store) + part->n_new;
+	uint64_t end = part->n_seen ? part->n_seen : 1;
 	uint64_t row_bytes = slice_partials_bytes(shape, f->job->config.segment_tokens, end);
 	uint64_t most = SLICE_PARTIALS_BYTES / row_bytes + 1, least = SLICE_PAIRS / end;
 	uint32_t wanted = f->core->config->prefill_rows;

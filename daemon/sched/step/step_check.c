@@ -127,7 +127,7 @@ static void add_weight(struct step *step, const struct step_part *part)
 {
 	step->n_pairs += (int64_t)part->n_new * part->n_seen;
 	step->n_tokens += part->n_seen;
-	step->n_nodes += store_seq_most_nodes(part->seq->store);
+	step->n_nodes += part->n_seen ? store_seq_most_nodes(part->seq->store) : 0;
 }
 
 static enum abi_reason check_part(struct sched_core *core, struct sched_lane *lane,
