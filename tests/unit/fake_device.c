@@ -278,38 +278,57 @@ int lt_find(struct lt *lt, const struct lt_product *p)
 	return lt && p->n_in % 8 == 0 && p->n_out != fake_device_refused ? 0 : -EOPNOTSUPP;
 }
 
-struct product {
-	const struct lt_product *p;
-	char *out; /* of the matrix at hand */
-	float *in, *made; /* [n_rows][n_in], [n_rows][n_out] */
-	float *w; /* a row of the matrix, for all rows that it is multiplied with */
-};
-
-static void product_make(const struct product *x, const char *matrix)
+/* A matrix of it: y is what was there before, and then what is. */
+static void product_make(const struct lt_product *p, struct oracle_product *o, const char *matrix,
+			 char *out)
 {
-	const struct lt_product *p = x->p;
-	const float *before = (const float *)(void *)x->out;
+	size_t n_y = (size_t)p->n_rows * p->n_out, n_w = (size_t)p->n_out * p->n_in;
+	float *w = malloc(n_w * sizeof(*w)), *made = malloc(n_y * sizeof(*made));
+	double *y = calloc(n_y, sizeof(*y));
+	const float *before = (const float *)(void *)out;
 
-	for (uint32_t o = 0; o < p->n_out; o++) {
-		oracle_decode(p->type, x->w, matrix + 2 * (uint64_t)o * p->n_in, p->n_in);
-		for (size_t row = 0; row < p->n_rows; row++) {
-			double sum = oracle_dot(x->in + row * p->n_in, x->w, p->n_in);
-
-			sum += p->add ? (double)before[row * p->out_stride + o] : 0;
-			x->made[row * p->n_out + o] = (float)sum;
-		}
-	}
+	assert_true(w && made && y);
+	oracle_decode(p->type, w, matrix, n_w);
+	for (size_t i = 0; p->add && i < n_y; i++)
+		y[i] = (double)before[i / p->n_out * p->out_stride + i % p->n_out];
+	o->w = w;
+	o->y = y;
+	oracle_multiply(o);
+	for (size_t i = 0; i < n_y; i++)
+		made[i] = (float)y[i];
 	for (size_t row = 0; row < p->n_rows; row++)
 		oracle_encode(p->out_type,
-			      x->out + row * p->out_stride * work_dtype_bytes(p->out_type),
-			      x->made + row * p->n_out, p->n_out);
+			      out + row * p->out_stride * work_dtype_bytes(p->out_type),
+			      made + row * p->n_out, p->n_out);
+	free(w);
+	free(made);
+	free(y);
+}
+
+static double *product_inputs(const struct lt_product *p)
+{
+	double *x = malloc((size_t)p->n_rows * p->n_in * sizeof(*x));
+	float *row = malloc(p->n_in * sizeof(*row));
+
+	assert_true(x && row);
+	for (size_t r = 0; r < p->n_rows; r++) {
+		oracle_decode(p->type, row, (const char *)p->in + 2 * r * p->in_stride, p->n_in);
+		for (uint32_t i = 0; i < p->n_in; i++)
+			x[r * p->n_in + i] = (double)row[i];
+	}
+	free(row);
+	return x;
 }
 
 int lt_multiply(struct lt *lt, const struct lt_product *p, void *workspace,
 		struct CUstream_st *stream)
 {
-	struct product x = {.p = p, .out = p->out};
-	size_t n_in = (size_t)p->n_rows * p->n_in, n_made = (size_t)p->n_rows * p->n_out;
+	double *x = product_inputs(p);
+	struct oracle_product product = {.x = x,
+					 .y_stride = p->n_out,
+					 .n_rows = p->n_rows,
+					 .n_out = p->n_out,
+					 .n_in = p->n_in};
 
 	(void)lt;
 	(void)stream;
@@ -318,18 +337,10 @@ int lt_multiply(struct lt *lt, const struct lt_product *p, void *workspace,
 	/* cuBLASLt reads elsewhere where the second matrix lies before the first */
 	assert_true(p->n_w == 1 || (p->w_stride >= (uint64_t)p->n_out * p->n_in &&
 				    p->w_stride < UINT64_C(1) << 40));
-	x.in = malloc((n_in + n_made + p->n_in) * sizeof(*x.in));
-	assert_non_null(x.in);
-	x.made = x.in + n_in;
-	x.w = x.made + n_made;
-	for (size_t row = 0; row < p->n_rows; row++)
-		oracle_decode(p->type, x.in + row * p->n_in,
-			      (const char *)p->in + 2 * row * p->in_stride, p->n_in);
-	for (uint32_t i = 0; i < p->n_w; i++) {
-		product_make(&x, (const char *)p->w + 2 * i * p->w_stride);
-		x.out += p->n_out * work_dtype_bytes(p->out_type);
-	}
-	free(x.in);
+	for (uint32_t i = 0; i < p->n_w; i++)
+		product_make(p, &product, (const char *)p->w + 2 * i * p->w_stride,
+			     (char *)p->out + i * p->n_out * work_dtype_bytes(p->out_type));
+	free(x);
 	return 0;
 }
 

@@ -65,6 +65,51 @@ ORACLE_WIDE double oracle_dot(const float *a, const float *b, size_t n)
 	return sum;
 }
 
+#define ROWS 4u /* whose values of w are widened once for all of them */
+#define LANES 4u
+
+/* As vectors: the compiler keeps no array of sums in registers by itself. */
+typedef float narrow __attribute__((vector_size(LANES * sizeof(float))));
+typedef double wide __attribute__((vector_size(LANES * sizeof(double))));
+
+static inline __attribute__((always_inline)) void multiply_rows(const struct oracle_product *p,
+								uint32_t row, uint32_t o,
+								uint32_t n_rows)
+{
+	const double *x = p->x + (size_t)row * p->n_in;
+	const float *w = p->w + (size_t)o * p->n_in;
+	double *y = p->y + row * p->y_stride + o;
+	wide parts[ROWS] = {{0}}, of_x, widened;
+	uint32_t i = 0;
+	narrow of_w;
+
+	for (; i + LANES <= p->n_in; i += LANES) {
+		memcpy(&of_w, w + i, sizeof(of_w));
+		widened = __builtin_convertvector(of_w, wide);
+		for (uint32_t r = 0; r < n_rows; r++) {
+			memcpy(&of_x, x + (size_t)r * p->n_in + i, sizeof(of_x));
+			parts[r] += of_x * widened;
+		}
+	}
+	for (; i < p->n_in; i++)
+		for (uint32_t r = 0; r < n_rows; r++)
+			parts[r][0] += x[(size_t)r * p->n_in + i] * (double)w[i];
+	for (uint32_t r = 0; r < n_rows; r++)
+		y[r * p->y_stride] += parts[r][0] + parts[r][1] + parts[r][2] + parts[r][3];
+}
+
+ORACLE_WIDE void oracle_multiply(const struct oracle_product *p)
+{
+	uint32_t row = 0;
+
+	for (; row + ROWS <= p->n_rows; row += ROWS)
+		for (uint32_t o = 0; o < p->n_out; o++)
+			multiply_rows(p, row, o, ROWS);
+	for (; row < p->n_rows; row++)
+		for (uint32_t o = 0; o < p->n_out; o++)
+			multiply_rows(p, row, o, 1);
+}
+
 static bool in_draft_path(const struct work_query *query, uint32_t token, uint32_t draft)
 {
 	while (token != WORK_NONE && token != draft)

@@ -44,6 +44,17 @@ void oracle_decode(enum work_dtype dtype, float *to, const void *from, size_t n)
 /* The sum of n products, in float64. */
 double oracle_dot(const float *a, const float *b, size_t n);
 
+/* y += x w^T in float64: rows behind each other, but for those of y. In which order a sum is made
+ * follows from n_in alone. */
+struct oracle_product {
+	const double *x; /* [n_rows][n_in] */
+	const float *w; /* [n_out][n_in] */
+	double *y; /* [n_rows][y_stride], n_out of them */
+	size_t y_stride;
+	uint32_t n_rows, n_out, n_in;
+};
+void oracle_multiply(const struct oracle_product *p);
+
 /* xorshift64*; the state is never 0. */
 struct oracle_random {
 	uint64_t state;

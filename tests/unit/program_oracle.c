@@ -67,30 +67,6 @@ static void run_norm(struct pass *pass)
 	write_out(pass, made, width);
 }
 
-#define PARTS 8u
-
-/* In parts that lie side by side in a vector. */
-static double dot(const double *x, const float *w, uint32_t n)
-{
-	double parts[PARTS] = {0}, sum = 0;
-	uint32_t i = 0;
-
-	for (; i + PARTS <= n; i += PARTS)
-		for (uint32_t j = 0; j < PARTS; j++)
-			parts[j] += x[i + j] * (double)w[i + j];
-	for (; i < n; i++)
-		sum += x[i] * (double)w[i];
-	for (uint32_t j = 0; j < PARTS; j++)
-		sum += parts[j];
-	return sum;
-}
-
-static void product(double *to, const double *x, const float *w, uint32_t n_out, uint32_t n_in)
-{
-	for (uint32_t o = 0; o < n_out; o++)
-		to[o] += dot(x, w + (size_t)o * n_in, n_in);
-}
-
 static double act(uint32_t kind, double x)
 {
 	if (kind == PROGRAM_SILU)
@@ -102,19 +78,27 @@ static double act(uint32_t kind, double x)
 	return x;
 }
 
-/* One token's outputs of all matrices behind each other. */
-static void linear_row(const struct pass *pass, size_t token, double *to)
+/* Each token's outputs of all matrices behind each other. */
+static void multiply(const struct pass *pass, double *made, uint32_t width)
 {
 	const struct program_op *op = pass->op;
-	uint32_t n_in = pass->width[op->in];
 
 	for (uint32_t i = 0; i < op->n_w; i++) {
-		uint32_t n_out = program_tensor(pass->p, pass->layer, op->w[i])->n_out;
+		struct oracle_product product = {
+			.x = pass->of[op->in],
+			.w = values(pass, op->w[i]),
+			.y = made,
+			.y_stride = width,
+			.n_rows = pass->n,
+			.n_out = program_tensor(pass->p, pass->layer, op->w[i])->n_out,
+			.n_in = pass->width[op->in],
+		};
 
-		for (uint32_t o = 0; op->bias[i] != PROGRAM_NONE && o < n_out; o++)
-			to[o] = (double)values(pass, op->bias[i])[o];
-		product(to, pass->of[op->in] + token * n_in, values(pass, op->w[i]), n_out, n_in);
-		to += n_out;
+		for (size_t t = 0; op->bias[i] != PROGRAM_NONE && t < pass->n; t++)
+			for (uint32_t o = 0; o < product.n_out; o++)
+				made[t * width + o] = (double)values(pass, op->bias[i])[o];
+		oracle_multiply(&product);
+		made += product.n_out;
 	}
 }
 
@@ -127,8 +111,7 @@ static void run_linear(struct pass *pass)
 	for (uint32_t i = 0; i < op->n_w; i++)
 		width += program_tensor(pass->p, pass->layer, op->w[i])->n_out;
 	made = make((size_t)pass->n * width);
-	for (size_t t = 0; t < pass->n; t++)
-		linear_row(pass, t, made + t * width);
+	multiply(pass, made, width);
 	n_out = op->flags & PROGRAM_GATED ? width / 2 : width;
 	for (size_t t = 0; op->flags & PROGRAM_GATED && t < pass->n; t++)
 		for (size_t o = 0; o < n_out; o++)
@@ -304,15 +287,18 @@ struct program_truth program_oracle_near(const struct program_model *m, const ui
 				(double)p->embed_factor;
 	for (; pass.layer < p->shape.n_layers; pass.layer++)
 		run_layer(&pass);
-	for (size_t t = 0; t < n; t++) {
-		double *logits = truth.logits + t * p->n_vocab, *x = truth.hidden + t * hidden;
-
-		norm(x, pass.of[PROGRAM_X] + t * hidden, m->values[p->final_norm], hidden,
-		     (double)p->eps);
-		product(logits, x, m->values[p->head], p->n_vocab, hidden);
-		for (uint32_t i = 0; i < p->n_vocab; i++)
-			logits[i] *= (double)p->logit_factor;
-	}
+	for (size_t t = 0; t < n; t++)
+		norm(truth.hidden + t * hidden, pass.of[PROGRAM_X] + t * hidden,
+		     m->values[p->final_norm], hidden, (double)p->eps);
+	oracle_multiply(&(struct oracle_product){.x = truth.hidden,
+						 .w = m->values[p->head],
+						 .y = truth.logits,
+						 .y_stride = p->n_vocab,
+						 .n_rows = n,
+						 .n_out = p->n_vocab,
+						 .n_in = hidden});
+	for (size_t i = 0; i < (size_t)n * p->n_vocab; i++)
+		truth.logits[i] *= (double)p->logit_factor;
 	for (uint32_t i = 0; i < PROGRAM_REGISTERS; i++)
 		free(pass.of[i]);
 	free(pass.scores);
