@@ -10,6 +10,7 @@
 #include "daemon/loop/loop_new.h"
 #include "kernels/group/exchange.h"
 #include "daemon/base/log.h"
+#include "daemon/base/memory_left.h"
 #include "daemon/base/threads.h"
 #include "daemon/config/quota.h"
 #include "daemon/config/read.h"
@@ -228,6 +229,9 @@ static void print_tiers(const struct config *config)
 	printf("below the pool: host memory of %llu MiB, of which a user may hold %llu MiB",
 	       (unsigned long long)bytes >> 20,
 	       (unsigned long long)quota_host_share(config, bytes, config->file_tier[0]) >> 20);
+	if (memory_is_short_of(bytes))
+		printf(" (%llu MiB are left of the machine's: a daemon would go on without)",
+		       (unsigned long long)memory_left() >> 20);
 	if (config->file_tier[0] && config->domain_file_bytes)
 		printf("; file %s, of which a user may hold %llu MiB", config->file_tier,
 		       (unsigned long long)config->domain_file_bytes >> 20);

@@ -122,6 +122,7 @@ static int tiers_check(const struct value_target *target)
 	struct config *config = target->config;
 
 	config->host_tier_unit = value_unit(target, "host_tier");
+	config->file_tier_unit = value_unit(target, "file_tier_bytes");
 	if (config->file_tier[0] && !config->host_tier_bytes) {
 		log_error("file_tier: it needs host_tier: KV goes to the file through host memory");
 		return -EINVAL;

@@ -31,7 +31,7 @@ struct config {
 	 * usually */
 	uint32_t pool_percent;
 	char pool_text[32]; /* pool as it was typed; empty: as a share */
-	char host_tier_unit; /* in which it was typed (size_text) */
+	char host_tier_unit, file_tier_unit; /* in which they were typed (size_text) */
 	uint32_t n_devices; /* in devices; 0: as 1 */
 	uint32_t n_ranks; /* in ranks */
 	bool check_only; /* --check-config */

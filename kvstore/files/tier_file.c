@@ -136,18 +136,19 @@ static int file_make(const struct tier_file_config *config, char *error, size_t 
 {
 	char temporary[PATH_MAX];
 	struct tier_head head;
+	const struct size_text bytes = size_text(config->bytes, config->typed_in);
+	const struct size_text unit = size_text(config->unit_bytes, 0);
 	int r = tier_head_make(config->bytes, config->unit_bytes, config->chunk_units, &head);
 
 	if (r == -EFBIG)
 		return fail(r, config->path, error, error_bytes,
-			    "%s is too much: fewer than %lu units of %s",
-			    size_text(config->bytes, 0).text, (unsigned long)TIER_NONE,
-			    size_text(config->unit_bytes, 0).text);
+			    "%s is too much: fewer than %lu units of %s", bytes.text,
+			    (unsigned long)TIER_NONE, unit.text);
 	if (r)
 		return fail(r, config->path, error, error_bytes,
 			    "%s is too little, or the unit of %s is no multiple of 4K: %lu bytes "
 			    "at least",
-			    size_text(config->bytes, 0).text, size_text(config->unit_bytes, 0).text,
+			    bytes.text, unit.text,
 			    tier_head_least_bytes(config->unit_bytes, config->chunk_units));
 	int n = snprintf(temporary, sizeof(temporary), "%s.new", config->path);
 	if (n < 0 || (size_t)n >= sizeof(temporary))

@@ -24,6 +24,7 @@ struct tier_file_config {
 	uint32_t unit_bytes; /* a multiple of 4 KiB */
 	uint32_t chunk_units; /* units of the largest page at least */
 	uint32_t depth; /* reads and writes under way at most, 1 to 1,024 */
+	char typed_in; /* of bytes: the unit in which people said so (size_text); 0: none */
 };
 
 /* Makes the file where there is none, or an empty one, else reads its journal. Why not, as a

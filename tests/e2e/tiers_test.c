@@ -47,8 +47,8 @@ static void a_file_that_is_too_small_is_said(void **state)
 {
 	struct tiers t = tiers_of(state);
 
-	tiers_start_with(&t, "--host-tier=64M", "--file-tier-bytes=4M");
-	assert_true(harness_log_has(t.h, "4M is too little"));
+	tiers_start_with(&t, "--host-tier=64M", "--file-tier-bytes=4096K");
+	assert_true(harness_log_has(t.h, "4096K is too little"));
 	assert_tiers(&t, 64, 0);
 	assert_int_not_equal(access(t.path, F_OK), 0);
 }
@@ -176,6 +176,10 @@ static void memory_that_cannot_be_had_is_said(void **state)
 		harness_log_has(t.h,
 				"host tier: 4096G of host memory cannot be had or not be pinned"));
 	assert_tiers(&t, 0, 0);
+	assert_int_equal(harness_stop(t.h, SIGTERM), 0);
+	t.h->flags[4] = "--check-config";
+	assert_int_equal(harness_wait(harness_spawn(t.h)), 0);
+	assert_true(harness_log_has(t.h, "left of the machine's: a daemon would go on without"));
 	tiers_done(&t);
 }
 

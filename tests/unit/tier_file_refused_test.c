@@ -43,6 +43,8 @@ static void test_too_small_a_file_is_refused(void **state)
 	assert_int_equal(access(f->path, F_OK), -1);
 	config.bytes = UINT64_C(1) << 60;
 	fixture_assert_refused(f, fixture_open_as(f, &config), -EFBIG, "1048576T is too much");
+	config.typed_in = 'G';
+	fixture_assert_refused(f, fixture_open_as(f, &config), -EFBIG, "1073741824G is too much");
 	config.bytes = tier_head_least_bytes(UNIT, CHUNK);
 	assert_int_equal(fixture_open_as(f, &config), 0);
 	assert_int_equal(tier_file_catalog(f->file)->report.n_units, CHUNK);

@@ -8,6 +8,7 @@
 
 #include "daemon/sched/core/doorbell.h"
 #include "daemon/base/log.h"
+#include "daemon/base/memory_left.h"
 #include "daemon/config/quota.h"
 #include "scheduler.h"
 
@@ -31,34 +32,11 @@
 
 /* ---- host memory ---------------------------------------------------------------------------- */
 
-/* What the kernel would give without swapping, caches included; 0: it does not say. */
-static uint64_t available_bytes(void)
-{
-	FILE *file = fopen("/proc/meminfo", "re");
-	uint64_t kib = 0;
-	char line[128];
-
-	while (file && fgets(line, sizeof(line), file))
-		if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1)
-			break;
-	if (file)
-		fclose(file);
-	return kib << 10;
-}
-
-/* Such a mapping could be had, and would kill the daemon when it is used. */
-static bool is_more_than_there_is(size_t bytes)
-{
-	uint64_t available = available_bytes();
-
-	return available > 0 && bytes >= available;
-}
-
 static void *memory_alloc(void *ctx, size_t bytes)
 {
 	struct sched *s = ctx;
 
-	if (is_more_than_there_is(bytes))
+	if (memory_is_short_of(bytes))
 		return NULL;
 	void *memory =
 		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -135,6 +113,7 @@ static struct tier_file *open_file(const struct config *config)
 	struct tier_file_config of = {
 		.path = config->file_tier,
 		.bytes = config->file_tier_bytes,
+		.typed_in = config->file_tier_unit,
 		.unit_bytes = UNIT_BYTES,
 		.chunk_units = (uint32_t)(config->extent_bytes / UNIT_BYTES),
 		.depth = 2 * config->tier_depth, /* reads and writes */
