@@ -354,8 +354,10 @@ struct backend_ops {
 	 * or -ENOMEM, -EIO: it is of no use, and to be released. */
 	MUST_CHECK int (*extent_renew)(struct backend *b, uint32_t extent);
 
-	/* Makes host memory of an arena reachable; ret_base is what io addresses are made of. 0 or
-	 * -errno. */
+	/* Makes host memory of an arena reachable, or a piece of it; ret_base is what io addresses
+	 * are made of. 0 or -errno. Detached is what was attached, by the same pieces. Both keep
+	 * their caller, and may keep all who ask the driver for something: 0.05 and 0.02 ms a MiB
+	 * on an H200. */
 	MUST_CHECK int (*arena_attach)(struct backend *b, void *host, uint64_t bytes,
 				       uint64_t *ret_base);
 	void (*arena_detach)(struct backend *b, uint64_t base, uint64_t bytes);

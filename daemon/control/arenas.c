@@ -26,6 +26,7 @@
 #include "verbs.h"
 
 #include "proto/arith.h"
+#include "proto/clock.h"
 #include "proto/size_text.h"
 
 #include <errno.h>
@@ -34,6 +35,7 @@
 #include <sys/types.h>
 
 #define IDS_GRAIN_BYTES (UINT64_C(64) << 10)
+#define REACH_NS (2 * NS_PER_MS) /* of a turn, to make memory reachable */
 #define OPEN_ARENAS_MAX 16u /* not sealed, of a session: so many threads may make one at once */
 
 static bool has_ids(const Coppice__ArenaNew *m)
@@ -252,7 +254,8 @@ static void warn_of_time_slices(struct sched *s, const struct backend_arena *are
 		    "and clients, if these trust each other");
 }
 
-static int device_arena_make(struct sched *s, struct sched_request *rq, uint64_t *ret_base)
+static int device_arena_make(struct sched *s, struct sched_request *rq,
+			     struct sched_arena *ret_arena)
 {
 	struct arena_call *call = rq->room;
 	struct backend_arena arena = {0};
@@ -279,37 +282,64 @@ static int device_arena_make(struct sched *s, struct sched_request *rq, uint64_t
 		return refuse(rq, r, NULL, "The %s backend could not share device memory.",
 			      s->core.ops->name);
 	warn_of_time_slices(s, &arena);
-	*ret_base = arena.base;
+	*ret_arena = (struct sched_arena){.base = arena.base, .bytes = call->bytes, .device = true};
 	call->made = arena;
 	return 0;
 }
 
-static int host_arena_reach(struct sched *s, struct sched_request *rq, uint64_t *ret_base)
+/* The next piece, whose address is to go on where the last one's ends. */
+static int host_piece_reach(struct sched *s, const struct arena_call *call,
+			    struct sched_arena *arena)
 {
-	const struct arena_call *call = rq->room;
-	int r = s->core.ops->arena_attach(s->core.backend, call->base, call->bytes, ret_base);
+	uint64_t at = arena->bytes, n = min_u64(call->bytes - at, SCHED_ARENA_PIECE), base;
+	int r = s->core.ops->arena_attach(s->core.backend, (char *)call->base + at, n, &base);
 
 	if (r < 0)
-		return refuse(rq, r, "bytes", "The %s backend could not reach the arena's memory.",
-			      s->core.ops->name);
+		return r;
+	if (at > 0 && base != arena->base + at) {
+		s->core.ops->arena_detach(s->core.backend, base, n);
+		return -ENOTSUP;
+	}
+	arena->base = base - at;
+	arena->bytes += n;
+	return 0;
+}
+
+/* As many of its pieces as there is time for: while a driver pins memory nobody else gets through
+ * to it. */
+static int host_arena_reach(struct sched *s, struct sched_request *rq, struct sched_arena *arena)
+{
+	uint64_t until_ns = core_clock(&s->core) + REACH_NS;
+	const struct arena_call *call = rq->room;
+
+	while (arena->bytes < call->bytes) {
+		int r = host_piece_reach(s, call, arena);
+
+		if (r < 0) {
+			while (!session_drop_arena(s, arena))
+				;
+			return refuse(rq, r, "bytes",
+				      "The %s backend could not reach the arena's memory.",
+				      s->core.ops->name);
+		}
+		if (arena->bytes < call->bytes && core_clock(&s->core) >= until_ns)
+			return SCHED_AGAIN;
+	}
 	return 0;
 }
 
 static int add_serve(struct sched *s, struct sched_request *rq)
 {
 	const struct arena_call *call = rq->room;
-	struct sched_session *session = rq->session;
 	uint32_t place = arena_place(call->arena);
-	bool device = !call->base;
-	uint64_t base;
+	struct sched_arena *arena = &rq->session->arenas[place];
 
-	assert(place >= 1 && place <= s->core.config->max_arenas && !session->arenas[place].base);
-	int r = device ? device_arena_make(s, rq, &base) : host_arena_reach(s, rq, &base);
+	assert(place >= 1 && place <= s->core.config->max_arenas && !arena->number);
+	int r = call->base ? host_arena_reach(s, rq, arena) : device_arena_make(s, rq, arena);
 
-	if (r < 0)
-		return r;
-	session->arenas[place] = (struct sched_arena){base, call->bytes, device, call->arena};
-	return 0;
+	if (r == 0)
+		arena->number = call->arena;
+	return r;
 }
 
 const struct verb verb_arena_new = {.begin = new_begin,
@@ -441,8 +471,7 @@ static int free_serve(struct sched *s, struct sched_request *rq)
 	struct sched_arena *arena = &rq->session->arenas[arena_place(call->arena)];
 
 	fail_steps_with(s, rq->session, call->arena);
-	session_drop_arena(s, arena);
-	return 0;
+	return session_drop_arena(s, arena) ? 0 : SCHED_AGAIN;
 }
 
 static void on_dropped(struct shm_chore *chore)

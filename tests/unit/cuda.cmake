@@ -36,6 +36,8 @@ if(COPPICE_CUDA_INCLUDE)
 	# What is said of a shape that the kernels cannot work with.
 	coppice_test(NAME shape_test SOURCES unit/shape_test.c
 		LIBS cuda_host coppice_kernels LABELS unit kernels)
+	coppice_test(NAME hosts_test SOURCES unit/hosts_test.c
+		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
 	# How products of some rows are cut, and of more.
 	coppice_test(NAME some_cut_test SOURCES unit/some_cut_test.c
 		LIBS cuda_host coppice_kernels LABELS unit kernels)

@@ -248,6 +248,122 @@ static void memory_that_a_client_has_made_is_taken_in_the_middle_of_a_pass(void 
 	school_free(s);
 }
 
+/* ---- memory that a driver pins, a piece in a millisecond ---- */
+
+#define PIECES 20u
+#define FIRST_ADDRESS (UINT64_C(1) << 40)
+
+static struct {
+	uint32_t n, n_calls;
+	uint32_t fails_at, is_elsewhere_at; /* of the calls; 0: none */
+} pinned;
+
+static int pin(struct backend *b, void *host, uint64_t bytes, uint64_t *ret_base)
+{
+	(void)b;
+	assert_true(bytes <= SCHED_ARENA_PIECE);
+	world.now_ns += (uint64_t)MS;
+	pinned.n_calls++;
+	if (pinned.n_calls == pinned.fails_at)
+		return -ENOMEM;
+	*ret_base = (uintptr_t)host + (pinned.n_calls == pinned.is_elsewhere_at);
+	pinned.n++;
+	return 0;
+}
+
+static void unpin(struct backend *b, uint64_t base, uint64_t bytes)
+{
+	(void)b;
+	assert_true(base >= FIRST_ADDRESS && bytes <= SCHED_ARENA_PIECE);
+	world.now_ns += (uint64_t)MS;
+	pinned.n--;
+}
+
+static struct school *school_that_pins(void)
+{
+	struct school *s = school_of_layers(1);
+
+	memset(&pinned, 0, sizeof(pinned));
+	s->ops.arena_attach = pin;
+	s->ops.arena_detach = unpin;
+	return s;
+}
+
+/* The last piece is half of one. */
+static struct arena_call large_arena(void)
+{
+	return (struct arena_call){.arena = 2,
+				   .base = (void *)(uintptr_t)FIRST_ADDRESS,
+				   .bytes = PIECES * SCHED_ARENA_PIECE - SCHED_ARENA_PIECE / 2};
+}
+
+/* Until the request is back. Returns in how many turns its pieces went, two of them in one at
+ * most. */
+static uint32_t turns_of(struct school *s, struct sched_request *rq)
+{
+	const struct sched_session *session = rq->session;
+	uint32_t n_turns = 0;
+
+	sched_post(s->h.sched, rq);
+	while (sched_reap(s->h.sched) != rq) {
+		uint32_t before = pinned.n, changed;
+
+		assert_null(session_arena(&s->h.sched->core, session, 2));
+		sched_round(s->h.sched);
+		changed = pinned.n > before ? pinned.n - before : before - pinned.n;
+		assert_true(changed <= 2);
+		n_turns += changed > 0;
+		if (changed == 0)
+			go_until(s, NULL, world.now_ns + ROUND_NS);
+	}
+	return n_turns;
+}
+
+static void memory_is_pinned_and_let_go_some_pieces_in_a_turn(void **state)
+{
+	struct school *s = school_that_pins();
+	struct arena_call arena = large_arena();
+	struct sched_request rq = request_of(&verb_arena_seal, &s->pupils[0], &arena);
+	const struct sched_arena *made = &s->pupils[0].c.session->arenas[2];
+
+	(void)state;
+	assert_true(turns_of(s, &rq) >= PIECES / 2);
+	assert_int_equal(rq.code, 0);
+	assert_int_equal(pinned.n, PIECES);
+	assert_true(made->number == 2 && made->base == FIRST_ADDRESS);
+	assert_int_equal(made->bytes, arena.bytes);
+	rq = request_of(&verb_arena_free, &s->pupils[0], &arena);
+	sched_post(s->h.sched, &rq);
+	for (uint32_t before = PIECES; sched_reap(s->h.sched) != &rq; before = pinned.n) {
+		sched_round(s->h.sched);
+		assert_true(before - pinned.n <= 2);
+		if (before == pinned.n)
+			go_until(s, NULL, world.now_ns + ROUND_NS);
+	}
+	assert_int_equal(pinned.n, 0);
+	assert_int_equal(made->base, 0);
+	school_free(s);
+}
+
+static void memory_of_which_a_piece_cannot_be_pinned_is_let_go(void **state)
+{
+	(void)state;
+	for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
+		struct school *s = school_that_pins();
+		struct arena_call arena = large_arena();
+		struct sched_request rq = request_of(&verb_arena_seal, &s->pupils[0], &arena);
+
+		*(elsewhere ? &pinned.is_elsewhere_at : &pinned.fails_at) = 5;
+		sched_post(s->h.sched, &rq);
+		assert_ptr_equal(next_answer(s, NULL), &rq);
+		assert_int_equal(rq.code, elsewhere ? -ENOTSUP : -ENOMEM);
+		assert_int_equal(pinned.n_calls, 5);
+		assert_int_equal(pinned.n, 0);
+		assert_int_equal(s->pupils[0].c.session->arenas[2].base, 0);
+		school_free(s);
+	}
+}
+
 /* The verb's room begins so. */
 struct program_room {
 	struct model_call model;
@@ -446,6 +562,8 @@ int main(void)
 		cmocka_unit_test(a_session_is_served_in_order),
 		cmocka_unit_test(sequences_that_are_not_in_the_pass_close_in_the_middle_of_it),
 		cmocka_unit_test(memory_that_a_client_has_made_is_taken_in_the_middle_of_a_pass),
+		cmocka_unit_test(memory_is_pinned_and_let_go_some_pieces_in_a_turn),
+		cmocka_unit_test(memory_of_which_a_piece_cannot_be_pinned_is_let_go),
 		cmocka_unit_test(a_program_that_others_have_is_given_in_the_middle_of_a_pass),
 		cmocka_unit_test(memory_that_is_left_in_a_pass_goes_behind_it),
 		cmocka_unit_test(memory_that_is_left_in_a_pass_is_had_again_in_it),

@@ -319,7 +319,7 @@ static void test_what_comes_across_the_bus_takes_longer(void **state)
 	fake.now_ns += 10000;
 	assert_true(batch_settled(&d->batch, id));
 	await(d, id);
-	hosts_drop(&d->batch.hosts, 0);
+	hosts_drop(&d->batch.hosts, 0, UINT64_MAX);
 }
 
 /* As a kernel takes them, by the description or by the table. */

@@ -48,11 +48,12 @@ struct sched_model {
 	char split_why[200]; /* why its KV is split over devices as it is */
 };
 
+#define SCHED_ARENA_PIECE (UINT64_C(8) << 20) /* of the host's: attached and detached by these */
 struct sched_arena {
 	uint64_t base; /* the backend's address; 0: no arena */
-	uint64_t bytes;
+	uint64_t bytes; /* that are attached */
 	bool device; /* memory of the backend's own device; else lent by the loop */
-	uint32_t number; /* as the client names it: arena_number.h */
+	uint32_t number; /* as the client names it: arena_number.h; 0: he cannot, or not any more */
 };
 
 /* How an entry ended. status: 0 or -errno; where: index of the offending sequence or token. */

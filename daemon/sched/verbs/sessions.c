@@ -101,13 +101,31 @@ void session_close_seq(struct sched *s, struct sched_seq *seq)
 	seq_free(&s->core, seq);
 }
 
-void session_drop_arena(struct sched *s, struct sched_arena *arena)
+/* The pieces by which it was attached, the last first. */
+static bool detach_some(struct sched *s, struct sched_arena *arena)
 {
+	uint64_t until_ns = core_clock(&s->core) + CLOSE_NS;
+
+	while (arena->bytes > 0) {
+		uint64_t at = (arena->bytes - 1) / SCHED_ARENA_PIECE * SCHED_ARENA_PIECE;
+
+		s->core.ops->arena_detach(s->core.backend, arena->base + at, arena->bytes - at);
+		arena->bytes = at;
+		if (core_clock(&s->core) >= until_ns)
+			break;
+	}
+	return arena->bytes == 0;
+}
+
+bool session_drop_arena(struct sched *s, struct sched_arena *arena)
+{
+	arena->number = 0;
 	if (arena->device)
 		s->core.ops->arena_free(s->core.backend, arena->base);
-	else
-		s->core.ops->arena_detach(s->core.backend, arena->base, arena->bytes);
+	else if (!detach_some(s, arena))
+		return false;
 	*arena = (struct sched_arena){0};
+	return true;
 }
 
 /* Those of the lane, or of all lanes. False: there are more, for a later turn. */
@@ -146,9 +164,7 @@ static enum session_left drop_arenas(struct sched *s, struct sched_session *sess
 			continue;
 		if (arena->device && keep_device)
 			left = LEFT_DEVICE_ARENAS;
-		else if (n++ < ARENAS_A_TURN)
-			session_drop_arena(s, arena);
-		else
+		else if (n++ == ARENAS_A_TURN || !session_drop_arena(s, arena))
 			return LEFT_MORE;
 	}
 	return left;

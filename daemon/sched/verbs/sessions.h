@@ -39,7 +39,8 @@ MUST_CHECK bool session_remove_lane(struct sched *s, struct sched_lane *lane);
 /* The step that the lane holds ends, wherever it is. */
 void session_stop_step(struct sched *s, struct sched_lane *lane, struct outcome outcome);
 void session_close_seq(struct sched *s, struct sched_seq *seq);
-void session_drop_arena(struct sched *s, struct sched_arena *arena);
+/* Some of it, where it is the host's. False: there is more. Nobody can name it any more. */
+MUST_CHECK bool session_drop_arena(struct sched *s, struct sched_arena *arena);
 /* Ends every session, for the scheduler's own end: open entries complete with -ESHUTDOWN. */
 void sessions_end_all(struct sched *s);
 

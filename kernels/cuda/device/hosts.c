@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-int hosts_add(struct hosts *hosts, uint64_t base, uint64_t bytes)
+static int add_range(struct hosts *hosts, uint64_t base, uint64_t bytes)
 {
 	struct host_range *ranges = realloc(hosts->ranges, (hosts->n + 1) * sizeof(*ranges));
 
@@ -18,11 +18,45 @@ int hosts_add(struct hosts *hosts, uint64_t base, uint64_t bytes)
 	return 0;
 }
 
-void hosts_drop(struct hosts *hosts, uint64_t base)
+int hosts_add(struct hosts *hosts, uint64_t base, uint64_t bytes)
 {
 	for (uint32_t i = 0; i < hosts->n; i++) {
-		if (hosts->ranges[i].base == base) {
-			hosts->ranges[i] = hosts->ranges[--hosts->n];
+		struct host_range *range = &hosts->ranges[i];
+
+		if (range->base + range->bytes == base) {
+			range->bytes += bytes;
+			return 0;
+		}
+	}
+	return add_range(hosts, base, bytes);
+}
+
+/* What lies behind a part that goes is a range of its own; without memory for that it stays in this
+ * one, with the part: that is brought over for nothing where it comes to be the device's. */
+static void cut(struct hosts *hosts, uint32_t i, uint64_t base, uint64_t bytes)
+{
+	struct host_range *range = &hosts->ranges[i];
+	uint64_t before = base - range->base, behind = range->bytes - before - bytes;
+
+	if (before && behind) {
+		if (add_range(hosts, base + bytes, behind) == 0)
+			hosts->ranges[i].bytes = before;
+	} else if (before) {
+		range->bytes = before;
+	} else if (behind) {
+		*range = (struct host_range){base + bytes, behind};
+	} else {
+		*range = hosts->ranges[--hosts->n];
+	}
+}
+
+void hosts_drop(struct hosts *hosts, uint64_t base, uint64_t bytes)
+{
+	for (uint32_t i = 0; i < hosts->n; i++) {
+		const struct host_range *range = &hosts->ranges[i];
+
+		if (base - range->base < range->bytes) {
+			cut(hosts, i, base, bytes);
 			return;
 		}
 	}

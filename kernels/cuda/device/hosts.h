@@ -18,9 +18,10 @@ struct hosts {
 	uint32_t n, last; /* that an address was found in */
 };
 
-/* 0 or -ENOMEM. */
+/* What lies side by side is one range, in whatever pieces it came. 0 or -ENOMEM. */
 MUST_CHECK int hosts_add(struct hosts *hosts, uint64_t base, uint64_t bytes);
-void hosts_drop(struct hosts *hosts, uint64_t base);
+/* A piece, or a part of a range. */
+void hosts_drop(struct hosts *hosts, uint64_t base, uint64_t bytes);
 void hosts_done(struct hosts *hosts);
 /* Is the address the host's? */
 bool hosts_have(struct hosts *hosts, uint64_t address);

@@ -172,10 +172,9 @@ static void cuda_arena_detach(struct backend *b, uint64_t base, uint64_t bytes)
 	struct cudaPointerAttributes attributes;
 	bool settled;
 
-	(void)bytes;
 	backend_enter(b);
 	settled = backend_await_idle(b);
-	hosts_drop(&b->batch.hosts, base);
+	hosts_drop(&b->batch.hosts, base, bytes);
 	if (settled &&
 	    cudaPointerGetAttributes(&attributes, (void *)(uintptr_t)base) == cudaSuccess &&
 	    attributes.hostPointer)
