@@ -1,8 +1,8 @@
 /*
  * neighbours.c - coppice-bench neighbours: what a user has beside another who wants all there is.
  *
- *   nops   round trips of empty entries, alone, and beside a user who floods as many lanes as asked
- *          with them
+ *   nops   round trips of empty entries, alone, beside a user who floods as many lanes as asked
+ *          with them, and beside one whose large arenas come and go, which a GPU's driver pins
  *   turns  tokens a second of one session that is never done (busy.h), alone, and beside a user of
  *          many such sessions; and its share of the backend's time, as the daemon accounts it
  *
@@ -34,7 +34,7 @@
 
 static struct {
 	struct busy busy;
-	uint32_t lanes, seconds;
+	uint32_t lanes, seconds, arena_mib;
 	const char *backend, *budget_ms, *pool;
 } options = {.busy = {.n_sessions = 64,
 		      .n_tokens = 4096,
@@ -45,14 +45,16 @@ static struct {
 		      .ahead = 8},
 	     .lanes = 2048,
 	     .seconds = 3,
+	     .arena_mib = 1000,
 	     .backend = "auto",
 	     .budget_ms = "30",
 	     .pool = "4G"};
 
-enum { KEY_BUDGET = 256, KEY_POOL, KEY_AHEAD };
+enum { KEY_BUDGET = 256, KEY_POOL, KEY_AHEAD, KEY_ARENA };
 
 static const struct args_option option_table[] = {
 	{"lanes", 'l', "N", "Lanes that are flooded (default 2048)"},
+	{"arena-mib", KEY_ARENA, "N", "Size of arenas that come and go, to 1024 (default 1000)"},
 	{"sessions", 's', "N", "Sessions of the other user's (default 64)"},
 	{"tokens", 't', "N", "Tokens of each session's path (default 4096)"},
 	{"ahead", KEY_AHEAD, "N", "Tokens that each session has waiting, to 64 (default 8)"},
@@ -80,6 +82,8 @@ static int parse_option(struct args *args, int key, void *to)
 	switch (key) {
 	case 'l':
 		return bench_take_whole(args, 1, SESSIONS_MAX * LANES_A_SESSION, &options.lanes);
+	case KEY_ARENA:
+		return bench_take_whole(args, 1, 1024, &options.arena_mib);
 	case 's':
 		return bench_take_whole(args, 1, SESSIONS_MAX, &options.busy.n_sessions);
 	case 't':
@@ -170,6 +174,21 @@ static void flood(const struct bench_daemon *d, int said)
 	}
 }
 
+static void arenas_come_and_go(const struct bench_daemon *d, int said)
+{
+	size_t bytes = (size_t)options.arena_mib << 20;
+	struct coppice_arena *arena;
+	struct coppice *c;
+
+	must(coppice_connect(&c, d->socket), NULL);
+	for (bool first = true;; first = false) {
+		must(coppice_arena_new(c, COPPICE_HOST, bytes, &arena), c);
+		if (first && write(said, "r", 1) != 1)
+			err(1, "pipe");
+		coppice_arena_free(arena);
+	}
+}
+
 /* Each after a pause, as between steps. */
 static uint32_t nop_times(struct coppice *c, struct coppice_lane *lane, double *us)
 {
@@ -197,6 +216,7 @@ static void print_nops(struct coppice *c, struct coppice_lane *lane, const char 
 		errx(1, "no times");
 	bench_print("neighbours", name, "p50_us", us[n / 2], "us");
 	bench_print("neighbours", name, "p99_us", us[(uint32_t)(n * 0.99)], "us");
+	bench_print("neighbours", name, "worst_us", us[n - 1], "us");
 	free(us);
 }
 
@@ -212,6 +232,10 @@ static void run_nops(const struct bench_daemon *d)
 	print_nops(c, lane, "nops_alone");
 	other = other_start(d, OTHER, flood);
 	snprintf(name, sizeof(name), "nops_beside_%u_lanes", options.lanes);
+	print_nops(c, lane, name);
+	other_end(&other);
+	other = other_start(d, OTHER, arenas_come_and_go);
+	snprintf(name, sizeof(name), "nops_beside_arenas_%u_mib", options.arena_mib);
 	print_nops(c, lane, name);
 	other_end(&other);
 	coppice_close(c);
