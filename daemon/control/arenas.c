@@ -305,22 +305,29 @@ static int host_piece_reach(struct sched *s, const struct arena_call *call,
 	return 0;
 }
 
+/* What was reached of it goes as that of an arena that is freed. */
+static int host_arena_leave(struct sched *s, struct sched_request *rq, struct sched_arena *arena)
+{
+	const struct arena_call *call = rq->room;
+
+	if (arena->bytes > 0 && !session_drop_arena(s, arena))
+		return SCHED_AGAIN;
+	return refuse(rq, call->failed, "bytes",
+		      "The %s backend could not reach the arena's memory.", s->core.ops->name);
+}
+
 /* As many of its pieces as there is time for: while a driver pins memory nobody else gets through
  * to it. */
 static int host_arena_reach(struct sched *s, struct sched_request *rq, struct sched_arena *arena)
 {
 	uint64_t until_ns = core_clock(&s->core) + REACH_NS;
-	const struct arena_call *call = rq->room;
+	struct arena_call *call = rq->room;
 
 	while (arena->bytes < call->bytes) {
-		int r = host_piece_reach(s, call, arena);
-
-		if (r < 0) {
-			while (!session_drop_arena(s, arena))
-				;
-			return refuse(rq, r, "bytes",
-				      "The %s backend could not reach the arena's memory.",
-				      s->core.ops->name);
+		call->failed = host_piece_reach(s, call, arena);
+		if (call->failed < 0) {
+			rq->beside = free_may_go;
+			return arena->bytes > 0 ? SCHED_AGAIN : host_arena_leave(s, rq, arena);
 		}
 		if (arena->bytes < call->bytes && core_clock(&s->core) >= until_ns)
 			return SCHED_AGAIN;
@@ -335,6 +342,8 @@ static int add_serve(struct sched *s, struct sched_request *rq)
 	struct sched_arena *arena = &rq->session->arenas[place];
 
 	assert(place >= 1 && place <= s->core.config->max_arenas && !arena->number);
+	if (call->failed)
+		return host_arena_leave(s, rq, arena);
 	int r = call->base ? host_arena_reach(s, rq, arena) : device_arena_make(s, rq, arena);
 
 	if (r == 0)

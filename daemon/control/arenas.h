@@ -13,6 +13,7 @@ struct arena_call {
 	uint64_t bytes;
 	uint8_t device[BACKEND_DEVICE_BYTES]; /* UUID; all zero: any */
 	struct backend_arena made; /* answered, of a device arena */
+	int failed; /* the scheduler's: why it is not reached, while what was is given back */
 	int unsent; /* the loop's: why its descriptor did not go */
 };
 

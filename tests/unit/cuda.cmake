@@ -57,8 +57,7 @@ if(COPPICE_CUDA_INCLUDE)
 			LABELS unit kernels)
 	endif()
 	# Launches that wait for their batches, on a stream that is played.
-	coppice_test(NAME stand_test
-		SOURCES unit/stand_test.c unit/stand_fixture.c unit/fake_stream.c
+	coppice_test(NAME stand_test SOURCES unit/stand_test.c unit/fake_stream.c
 		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
 	# Batches that a group gives up, on the same stream.
 	coppice_test(NAME abandon_test SOURCES unit/abandon_test.c unit/fake_stream.c

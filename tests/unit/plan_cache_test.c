@@ -140,25 +140,6 @@ static void what_was_used_longest_ago_makes_room(void **state)
 	assert_ptr_equal(plan_cache_take_oldest(c), plans[5]); /* of no use to anybody */
 }
 
-static void what_is_deferred_makes_room_before_what_is_not(void **state)
-{
-	struct plan_cache *c = *state;
-	struct plan_query q[N];
-	struct plan *plans[8];
-
-	for (uint32_t i = 0; i < 8; i++) {
-		struct plan_key key = key_of(q, 10 * i, 50);
-
-		plans[i] = plan_for(c, &key);
-	}
-	plan_cache_defer(c, plans[6]);
-	plan_cache_defer(c, plans[3]);
-	assert_int_equal(plan_cache_begin(c, 1), 0);
-	assert_ptr_equal(plan_cache_take_oldest(c), plans[6]);
-	assert_ptr_equal(plan_cache_take_oldest(c), plans[3]);
-	assert_ptr_equal(plan_cache_take_oldest(c), plans[0]);
-}
-
 static void a_model_that_goes_takes_its_plans(void **state)
 {
 	struct plan_cache *c = *state;
@@ -180,7 +161,6 @@ int main(void)
 		TEST(a_plan_takes_in_one_token_of_each),
 		TEST(whatever_else_differs_wants_another_plan),
 		TEST(what_was_used_longest_ago_makes_room),
-		TEST(what_is_deferred_makes_room_before_what_is_not),
 		TEST(a_model_that_goes_takes_its_plans),
 	};
 

@@ -19,8 +19,7 @@ coppice_test(NAME sched_random_tiers_test SOURCES unit/sched_random_tiers_test.c
 	LIBS unit_fixtures coppice_daemon LABELS unit tsan TIMEOUT 300)
 
 # Who has how much of the backend's time, and how long a batch may keep the others.
-foreach(unit turns budget pieces sched_paths path_limits queues neighbour branched evict_turns
-	prefill_plans)
+foreach(unit turns budget pieces sched_paths path_limits queues neighbour branched evict_turns)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()

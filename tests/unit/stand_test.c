@@ -3,7 +3,8 @@
  * comes, each batch does what it is to do, once, and nobody waits for a launch that waits for him.
  * The device is fake_stream.h's.
  */
-#include "stand_fixture.h"
+#include "fake_stream.h"
+#include "kernels/cuda/batch/batch_layers.h"
 #include "kernels/plan/plan.h"
 #include "oracle.h"
 
@@ -15,55 +16,158 @@
 
 #include <cmocka.h>
 
+#define MIB (UINT64_C(1) << 20)
+#define PAGE_TOKENS 32u
+#define LAYERS 3u
 #define LONG_NS UINT64_C(5000000)
 #define COUNTED_ROWS 64u
+
+static struct pool pool = {.bytes = 1024 * MIB, .extent_bytes = 64 * MIB, .n_extents = 16};
+static const struct work_shape shape = {LAYERS,	   8,	       8, 128, PAGE_TOKENS,
+					WORK_BF16, 0.0883883f, 0, 0};
+
+/* A sequence of 256 tokens that is given the same one again and again. */
+struct decode {
+	struct batch batch;
+	struct work_slice slices[8], slot;
+	struct work_node node;
+	struct work_query query;
+	struct work_tree tree;
+	struct work_list list; /* owned */
+	uint64_t plan_id, last_id, k;
+	uint64_t told; /* becomes the k of a batch that is done */
+	uint32_t layer;
+};
+
+static void make_plan(const struct work_tree *tree, struct work_list *list)
+{
+	struct plan_config config;
+
+	plan_config_init(&config, PLAN_AUTO, &shape, 132);
+	config.tile_rows = PLAN_DEVICE_ROWS;
+	assert_int_equal(plan_make(&config, tree, list), 0);
+}
+
+static int setup(void **state)
+{
+	struct decode *d = calloc(1, sizeof(*d));
+
+	assert_non_null(d);
+	fake_reset();
+	assert_int_equal(batch_init(&d->batch, &pool, CODE_WGMMA, 132), 0);
+	for (uint32_t i = 0; i < 8; i++)
+		d->slices[i] = (struct work_slice){i, 0, PAGE_TOKENS};
+	d->slot = (struct work_slice){7, PAGE_TOKENS - 1, 1};
+	d->node = (struct work_node){WORK_NONE, 0, 8 * PAGE_TOKENS, 0, 8};
+	d->query = (struct work_query){.node = 0, .pos = 8 * PAGE_TOKENS - 1, .n_rows = 1};
+	d->tree = (struct work_tree){&d->node, d->slices, &d->query, 1, 8, 1};
+	make_plan(&d->tree, &d->list);
+	d->plan_id = 1;
+	*state = d;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct decode *d = *state;
+
+	batch_done(&d->batch);
+	plan_list_done(&d->list);
+	free(d);
+	return fake_done();
+}
+
+/* The next layer, to memory of its own. */
+static uint64_t submit(struct decode *d)
+{
+	struct backend_io io = {.q = 1 << 20,
+				.k = d->k += 4096,
+				.v = 2 << 20,
+				.o = 3 << 20,
+				.slots = &d->slot,
+				.n_slots = 1};
+	struct backend_job job = {.shape = &shape,
+				  .tree = &d->tree,
+				  .list = &d->list,
+				  .io = &io,
+				  .plan_id = d->plan_id,
+				  .layer = d->layer};
+	struct backend_tell tell = {(uintptr_t)&d->told, d->k};
+	struct backend_batch one = {&job, 1, &tell, 1};
+
+	assert_int_equal(batch_submit(&d->batch, &one, &d->last_id), 0);
+	d->layer = (d->layer + 1) % LAYERS;
+	return d->last_id;
+}
+
+static void await(struct decode *d, uint64_t id)
+{
+	uint64_t done = 0;
+
+	for (uint32_t i = 0; i < 4 && done < id; i++) {
+		fake_runs();
+		assert_int_equal(batch_completed(&d->batch, &done), 0);
+	}
+	assert_true(done >= id);
+	fake.now_ns += 20000;
+}
+
+static void assert_did(const struct decode *d, uint64_t id, uint64_t k, uint32_t layer)
+{
+	const struct fake_deed *deed = &fake.deeds[id];
+	uint64_t layer_bytes = kv_head_bytes(&shape) * shape.n_kv_heads;
+
+	assert_int_equal(deed->n, 1);
+	assert_int_equal(deed->k, k);
+	assert_ptr_equal(deed->pool, (char *)(uintptr_t)d->batch.pool->base + layer * layer_bytes);
+}
+
+static void step(struct decode *d)
+{
+	uint32_t layer = d->layer;
+	uint64_t id = submit(d);
+
+	assert_int_not_equal(d->told, d->k);
+	await(d, id);
+	assert_did(d, id, d->k, layer);
+	assert_int_equal(d->told, d->k);
+}
+
+/* Until a launch stands. */
+static void steps_in_a_row(struct decode *d)
+{
+	uint32_t n = 0;
+
+	while (!d->batch.stand.stands) {
+		step(d);
+		assert_true(++n < 40);
+	}
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
 
 static void test_steps_in_a_row_are_called(void **state)
 {
 	struct decode *d = *state;
 
-	decode_until_one_stands(d);
+	steps_in_a_row(d);
 	uint32_t n_called = fake.n_called, n_stood = fake.n_stood;
 
 	for (uint32_t i = 0; i < 50; i++)
-		decode_step(d);
+		step(d);
 	assert_int_equal(fake.n_called - n_called, 50);
 	assert_int_equal(fake.n_stood - n_stood, 50);
-}
-
-/* A chunk of so many tokens, of which the path had all but these. */
-static void becomes_a_prompt(struct decode *d, uint32_t n_rows)
-{
-	d->query.n_rows = n_rows;
-	d->query.pos = 8 * PAGE_TOKENS - n_rows;
-	d->slot = (struct work_slice){7, (uint16_t)(PAGE_TOKENS - n_rows), (uint16_t)n_rows};
-	plan_list_done(&d->list);
-	decode_make_plan(&d->tree, &d->list);
-	d->plan_id++;
-}
-
-static void test_none_stands_for_a_prompt(void **state)
-{
-	struct decode *d = *state;
-
-	becomes_a_prompt(d, 17);
-	for (uint32_t i = 0; i < 40; i++) {
-		decode_step(d);
-		assert_false(d->batch.stand.stands);
-	}
-	becomes_a_prompt(d, 16);
-	decode_until_one_stands(d);
 }
 
 static void test_another_layer_is_launched(void **state)
 {
 	struct decode *d = *state;
 
-	decode_until_one_stands(d);
+	steps_in_a_row(d);
 	uint32_t n_called = fake.n_called;
 
 	d->layer = (d->layer + 1) % LAYERS;
-	decode_step(d);
+	step(d);
 	assert_int_equal(fake.n_called, n_called);
 }
 
@@ -71,23 +175,23 @@ static void test_another_plan_is_launched(void **state)
 {
 	struct decode *d = *state;
 
-	decode_until_one_stands(d);
+	steps_in_a_row(d);
 	d->plan_id++;
-	decode_step(d);
+	step(d);
 	assert_false(d->batch.stand.stands);
-	decode_until_one_stands(d);
+	steps_in_a_row(d);
 }
 
 static void test_a_launch_that_nobody_called_is_no_harm(void **state)
 {
 	struct decode *d = *state;
 
-	decode_until_one_stands(d);
+	steps_in_a_row(d);
 	fake_is_impatient();
 	fake_runs();
 	uint32_t n_called = fake.n_called;
 
-	decode_step(d);
+	step(d);
 	assert_int_equal(fake.n_called, n_called);
 }
 
@@ -95,21 +199,21 @@ static void test_one_that_had_left_when_it_was_called_is_made_up_for(void **stat
 {
 	struct decode *d = *state;
 
-	decode_until_one_stands(d);
+	steps_in_a_row(d);
 	fake_is_impatient();
-	decode_step(d);
+	step(d);
 }
 
 static void test_one_that_has_left_tells_nobody(void **state)
 {
 	struct decode *d = *state;
 
-	decode_until_one_stands(d);
+	steps_in_a_row(d);
 	fake_is_impatient();
-	decode_submit(d);
+	submit(d);
 	fake_runs();
 	assert_int_not_equal(d->told, d->k);
-	decode_await(d, d->last_id);
+	await(d, d->last_id);
 	assert_int_equal(d->told, d->k);
 }
 
@@ -119,15 +223,15 @@ static void test_that_is_made_up_for_before_the_next(void **state)
 	uint32_t layer = d->layer;
 	uint64_t id;
 
-	decode_until_one_stands(d);
+	steps_in_a_row(d);
 	layer = d->layer;
 	fake_is_impatient();
-	id = decode_submit(d);
-	uint64_t next = decode_submit(d);
+	id = submit(d);
+	uint64_t next = submit(d);
 
-	decode_await(d, next);
-	decode_assert_did(d, id, d->k - 4096, layer);
-	decode_assert_did(d, next, d->k, (layer + 1) % LAYERS);
+	await(d, next);
+	assert_did(d, id, d->k - 4096, layer);
+	assert_did(d, next, d->k, (layer + 1) % LAYERS);
 }
 
 static void test_an_answer_that_comes_late_is_waited_for(void **state)
@@ -135,10 +239,10 @@ static void test_an_answer_that_comes_late_is_waited_for(void **state)
 	struct decode *d = *state;
 	uint64_t id, done, answer, *at;
 
-	decode_until_one_stands(d);
+	steps_in_a_row(d);
 	at = &d->batch.frames[(d->last_id + 1) % BATCH_FRAMES].clock->answer;
 	answer = *at;
-	id = decode_submit(d);
+	id = submit(d);
 	fake_runs();
 	uint64_t right = *at;
 
@@ -157,7 +261,7 @@ static void test_none_stands_where_batches_come_slowly(void **state)
 
 	for (uint32_t i = 0; i < 40; i++) {
 		fake.now_ns += LONG_NS;
-		decode_step(d);
+		step(d);
 	}
 	assert_int_equal(fake.n_stood, 0);
 }
@@ -171,7 +275,7 @@ static void test_a_first_layer_that_comes_slowly_is_not_waited_for(void **state)
 			assert_false(d->batch.stand.stands);
 			fake.now_ns += LONG_NS;
 		}
-		decode_step(d);
+		step(d);
 	}
 	assert_true(fake.n_called >= 50 * (LAYERS - 1));
 }
@@ -181,16 +285,16 @@ static void test_whoever_waits_for_the_stream_has_it_leave_first(void **state)
 	struct decode *d = *state;
 	struct backend_move move = {0, 1, 0, 2};
 
-	decode_until_one_stands(d);
+	steps_in_a_row(d);
 	assert_int_equal(stand_leave(&d->batch), 0);
-	assert_int_equal(batch_move(&d->batch, &decode_shape, &move, 1), 0);
-	decode_step(d);
+	assert_int_equal(batch_move(&d->batch, &shape, &move, 1), 0);
+	step(d);
 }
 
 static void test_a_batch_has_the_device_a_while_after_it_has_begun(void **state)
 {
 	struct decode *d = *state;
-	uint64_t id = decode_submit(d);
+	uint64_t id = submit(d);
 
 	fake.now_ns += LONG_NS;
 	assert_false(batch_settled(&d->batch, id));
@@ -198,7 +302,7 @@ static void test_a_batch_has_the_device_a_while_after_it_has_begun(void **state)
 	assert_false(batch_settled(&d->batch, id));
 	fake.now_ns += 10000;
 	assert_true(batch_settled(&d->batch, id));
-	decode_await(d, id);
+	await(d, id);
 }
 
 static void test_what_comes_across_the_bus_takes_longer(void **state)
@@ -207,15 +311,15 @@ static void test_what_comes_across_the_bus_takes_longer(void **state)
 	uint64_t id;
 
 	assert_int_equal(hosts_add(&d->batch.hosts, 0, 8 << 20), 0);
-	id = decode_submit(d);
+	id = submit(d);
 	fake_runs();
 	assert_false(batch_settled(&d->batch, id));
 	fake.now_ns += 4020;
 	assert_false(batch_settled(&d->batch, id));
 	fake.now_ns += 10000;
 	assert_true(batch_settled(&d->batch, id));
-	decode_await(d, id);
-	hosts_drop(&d->batch.hosts, 0, UINT64_MAX);
+	await(d, id);
+	hosts_drop(&d->batch.hosts, 0, 8 << 20);
 }
 
 /* As a kernel takes them, by the description or by the table. */
@@ -257,7 +361,7 @@ static void assert_counted(const struct decode *d, uint32_t n_rows, struct place
 	struct work_row rows[COUNTED_ROWS] = {0};
 	uint32_t owner[COUNTED_ROWS] = {0};
 	const struct work_list list = {.rows = rows, .n_rows = n_rows};
-	const struct backend_job job = {.shape = &decode_shape,
+	const struct backend_job job = {.shape = &shape,
 					.tree = &d->tree,
 					.list = &list,
 					.io = &io,
@@ -299,11 +403,11 @@ static void test_any_steps_are_done_once(void **state)
 		for (uint32_t at = 0; at < n; at++) {
 			if (oracle_below(&random, 8) == 0)
 				fake_is_impatient();
-			ids[at] = decode_submit(d);
+			ids[at] = submit(d);
 		}
-		decode_await(d, ids[n - 1]);
+		await(d, ids[n - 1]);
 		for (uint32_t at = 0; at < n; at++)
-			decode_assert_did(d, ids[at], k + (at + 1) * 4096, (layer + at) % LAYERS);
+			assert_did(d, ids[at], k + (at + 1) * 4096, (layer + at) % LAYERS);
 		if (oracle_below(&random, 8) == 0)
 			d->layer = oracle_below(&random, LAYERS);
 		if (oracle_below(&random, 16) == 0)
@@ -327,11 +431,11 @@ static void test_a_plan_made_ahead_is_for_all_rows_or_none(void **state)
 	struct backend_io io[2];
 	struct work_list list = {0};
 	struct backend_job job = {
-		.shape = &decode_shape, .tree = &tree, .list = &list, .io = io, .plan_id = 9};
+		.shape = &shape, .tree = &tree, .list = &list, .io = io, .plan_id = 9};
 	struct backend_batch one = {&job, 1, NULL, 0};
 	uint64_t id;
 
-	decode_make_plan(&tree, &list);
+	make_plan(&tree, &list);
 	assert_int_equal(batch_make_ahead(&d->batch, &job), 0);
 	for (uint32_t i = 0; i < 2; i++) {
 		slots[i] = (struct work_slice){slices[i].page, 20, 1};
@@ -371,7 +475,7 @@ static void run_layers(struct decode *d, const struct backend_job *job, bool att
 	if (attends)
 		assert_int_equal(batch_layers_attend(&layers, 0), 0);
 	assert_int_equal(batch_layers_end(&layers, false, &id), 0);
-	decode_await(d, id);
+	await(d, id);
 }
 
 /* A program's run that ends before its layer's attention: the next one's has the same plan. */
@@ -385,10 +489,10 @@ static void test_a_plan_is_brought_up_to_date_whoever_attends_by_it(void **state
 	struct backend_io io = {.q = 1 << 20, .o = 3 << 20, .slots = &slot, .n_slots = 1};
 	struct work_list list = {0};
 	struct backend_job job = {
-		.shape = &decode_shape, .tree = &tree, .list = &list, .io = &io, .plan_id = 9};
+		.shape = &shape, .tree = &tree, .list = &list, .io = &io, .plan_id = 9};
 	uint32_t since;
 
-	decode_make_plan(&tree, &list);
+	make_plan(&tree, &list);
 	run_layers(d, &job, true);
 	for (; slot.first < 25; slot.first++) { /* into the next KV block */
 		list.rows[0].pos++;
@@ -409,11 +513,8 @@ static void test_a_plan_is_brought_up_to_date_whoever_attends_by_it(void **state
 static const char *run_pass(struct decode *d, uint32_t n, bool ended, size_t bytes, uint64_t *id)
 {
 	struct backend_io io = {.q = 1 << 20, .o = 3 << 20, .slots = &d->slot, .n_slots = 1};
-	const struct backend_job job = {.shape = &decode_shape,
-					.tree = &d->tree,
-					.list = &d->list,
-					.io = &io,
-					.plan_id = 11};
+	const struct backend_job job = {
+		.shape = &shape, .tree = &d->tree, .list = &d->list, .io = &io, .plan_id = 11};
 	struct batch_layers layers;
 	char *at;
 
@@ -433,12 +534,12 @@ static void test_a_prompts_plan_is_there_until_the_pass_has_ended(void **state)
 
 	d->query = (struct work_query){.node = 0, .pos = 8 * PAGE_TOKENS - 4, .n_rows = 4};
 	d->slot = (struct work_slice){7, PAGE_TOKENS - 4, 4};
-	decode_make_plan(&d->tree, &d->list);
+	make_plan(&d->tree, &d->list);
 	run_pass(d, LAYERS, false, 0, &id);
-	assert_non_null(plan_find(&d->batch, 11, &decode_shape));
+	assert_non_null(plan_find(&d->batch, 11, &shape));
 	run_pass(d, 0, true, 0, &id);
-	assert_null(plan_find(&d->batch, 11, &decode_shape));
-	decode_await(d, id);
+	assert_null(plan_find(&d->batch, 11, &shape));
+	await(d, id);
 }
 
 static void test_memory_is_pinned_once_not_for_each_frame(void **state)
@@ -449,7 +550,7 @@ static void test_memory_is_pinned_once_not_for_each_frame(void **state)
 
 	for (uint32_t i = 0; i < 6 * BATCH_FRAMES; i++) {
 		run_pass(d, 0, false, (1 + 8 * (i / BATCH_FRAMES / 2)) * MIB, &id);
-		decode_await(d, id);
+		await(d, id);
 		assert_int_equal(fake.n_pinned, before + i / BATCH_FRAMES / 2);
 	}
 }
@@ -465,15 +566,14 @@ static void test_what_is_under_way_keeps_its_memory(void **state)
 	second = run_pass(d, 0, false, 8 * MIB, &id);
 	assert_true(second + 8 * MIB <= first || first + 8 * MIB <= second);
 	assert_int_equal(fake.n_pinned, before + 2);
-	decode_await(d, id);
+	await(d, id);
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, decode_setup, decode_teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(test_steps_in_a_row_are_called),
-		TEST(test_none_stands_for_a_prompt),
 		TEST(test_another_layer_is_launched),
 		TEST(test_another_plan_is_launched),
 		TEST(test_a_launch_that_nobody_called_is_no_harm),

@@ -26,10 +26,14 @@ static void queue_push(struct request_queue *q, struct sched_request *request)
 	q->last = &request->next;
 }
 
-static void queue_push_first(struct request_queue *q, struct sched_request *request)
+static void queue_push_before_session(struct request_queue *q, struct sched_request *request)
 {
-	request->next = q->first;
-	q->first = request;
+	struct sched_request **at = &q->first;
+
+	while (*at && (*at)->session != request->session)
+		at = &(*at)->next;
+	request->next = *at;
+	*at = request;
 	if (!request->next)
 		q->last = &request->next;
 }
@@ -162,7 +166,7 @@ struct sched_request *requests_take(struct requests *q, const struct sched *besi
 
 void requests_again(struct requests *q, struct sched_request *request)
 {
-	queue_push_first(queue_of(q, request), request);
+	queue_push_before_session(queue_of(q, request), request);
 	atomic_fetch_add(&q->n_posted, 1);
 }
 

@@ -33,7 +33,8 @@ void requests_post(struct requests *q, struct sched_request *request);
  * and those alone are taken that may be served beside it; none comes before another of its session
  * that waits. NULL: none. */
 struct sched_request *requests_take(struct requests *q, const struct sched *beside);
-/* Scheduler; it is not done, and comes before all others of its user at his next turn. */
+/* Scheduler; it is not done, and waits right before the next of its session, or behind all of its
+ * user's where there is none. */
 void requests_again(struct requests *q, struct sched_request *request);
 /* Scheduler; makes reply_fd readable. */
 void requests_answer(struct requests *q, struct sched_request *request);

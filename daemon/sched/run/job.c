@@ -347,6 +347,8 @@ static int make_plan(struct plans *p, struct batch_job *job)
 		plan_drop(plan);
 	else
 		job->plan = plan;
+	if (r == 0 && plan->tree.n_nodes == 0) /* who only appends needs none that is kept */
+		plan->n_planned = plan->used = plan->id = 0;
 	return r;
 }
 
@@ -387,81 +389,19 @@ static int find_slots(struct batch_job *job, const struct slice *slice)
 	return r;
 }
 
-/* What the slice's plan is found by. 0 or -ENOMEM. */
-static int ask_slice(struct batch_job *job, const struct slice *slice)
-{
-	if (GROW(job->queries, job->queries_room, slice->n) < 0)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < slice->n; i++) {
-		const struct part_rows *rows = &slice->rows[i];
-		struct store_seq_view view = store_seq_view(rows->part->seq->store);
-
-		job->queries[i] =
-			(struct plan_query){.handle = rows->part->seq->handle,
-					    .path_version = view.path_version,
-					    .n_tokens = view.n_tokens + rows->row,
-					    .n_new = rows->n_rows,
-					    .only_appends = part_only_appends(rows->part)};
-	}
-	return 0;
-}
-
-/* Blocks that are chosen are those of a layer, and a draft lends its plan what may change. */
-static bool serves_all_layers(const struct slice *slice)
-{
-	for (uint32_t i = 0; i < slice->n; i++)
-		if (slice->rows[i].part->seq->parents)
-			return false;
-	return !slice->chooses;
-}
-
-/* For the next layer's, which most often is this one again. */
-static int keep_slice(struct plans *p, struct plan *plan, const struct plan_key *key)
-{
-	if (GROW(plan->planned, plan->planned_room, key->n_queries) < 0)
-		return -ENOMEM;
-	memcpy(plan->planned, key->queries, key->n_queries * sizeof(*key->queries));
-	plan->n_planned = key->n_queries;
-	plan->id = ++p->cache.last_id;
-	return 0;
-}
-
 static int make_slice(struct plans *p, struct batch_job *job, const struct slice *slice)
 {
-	const struct plan_key key = {job->model, job->queries, slice->n};
 	struct plan *plan = plan_cache_take_oldest(&p->cache);
 	int r = tree_make_slice(p, plan, job, slice);
 
-	tree_lend(plan);
-	if (r == 0)
-		r = plan_make(&plan->config, &plan->tree, &plan->list);
-	if (r == 0 && serves_all_layers(slice))
-		r = keep_slice(p, plan, &key);
-	if (r < 0)
-		plan_drop(plan);
+	plan->used = 0;
 	job->plan = plan;
-	return r;
-}
-
-static int plan_slice(struct plans *p, struct batch_job *job, const struct slice *slice)
-{
-	int r = ask_slice(job, slice);
-	const struct plan_key key = {job->model, job->queries, slice->n};
-	uint32_t later = 0; /* nobody says that it comes token by token */
-
-	if (r < 0)
-		return r;
-	job->plan = serves_all_layers(slice) ? plan_cache_get(&p->cache, &key, &later) : NULL;
-	if (!job->plan)
-		r = make_slice(p, job, slice);
-	if (r == 0) /* what is decoded keeps its plans, however many slices there are */
-		plan_cache_defer(&p->cache, job->plan);
 	if (r == 0)
 		r = GROW(job->io, job->io_room, slice->n);
 	if (r == 0)
 		r = find_slots(job, slice);
-	tree_lend(job->plan);
-	return r;
+	tree_lend(plan);
+	return r < 0 ? r : plan_make(&plan->config, &plan->tree, &plan->list);
 }
 
 int job_plan_slice(struct plans *p, struct batch_job *job, const struct slice *slice,
@@ -470,7 +410,7 @@ int job_plan_slice(struct plans *p, struct batch_job *job, const struct slice *s
 	int r = plan_cache_begin(&p->cache, 1);
 
 	if (r == 0)
-		r = plan_slice(p, job, slice);
+		r = make_slice(p, job, slice);
 	if (r == 0)
 		*ret_job = for_backend(job);
 	return r;

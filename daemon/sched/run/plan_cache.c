@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define NEEDED (UINT64_C(1) << 63) /* more than all that are deferred */
 #define PLANS_AT_ONCE 8u /* there are so many, or a multiple */
 
 struct plan *plan_new(void)
@@ -88,14 +87,9 @@ int plan_cache_begin(struct plan_cache *c, uint32_t n_jobs)
 
 struct plan *plan_cache_take(struct plan_cache *c, struct plan *plan)
 {
-	plan->used = NEEDED + ++c->n_uses;
+	plan->used = ++c->n_uses;
 	plan->taken = true;
 	return plan;
-}
-
-void plan_cache_defer(struct plan_cache *c, struct plan *plan)
-{
-	plan->used = ++c->n_uses;
 }
 
 struct plan *plan_cache_get(struct plan_cache *c, const struct plan_key *key, uint32_t *ret_later)

@@ -43,7 +43,7 @@ struct plan {
 	uint32_t n_planned; /* 0: it is for nobody */
 	uint64_t id; /* the backend's; 0: it is not to keep it */
 	uint64_t replaces; /* the id of one that is of no more use */
-	uint64_t used; /* when last, in uses of plans, less if deferred; 0: it is of no more use */
+	uint64_t used; /* when last, in uses of plans; 0: it is of no more use */
 	bool taken; /* by a job of the batch under way */
 	bool advanced; /* the backend has tokens in it that tree and list lack */
 	bool ends_soon; /* the backend has room in it for few more */
@@ -68,9 +68,6 @@ MUST_CHECK int plan_cache_begin(struct plan_cache *c, uint32_t n_jobs);
 struct plan *plan_cache_get(struct plan_cache *c, const struct plan_key *key, uint32_t *ret_later);
 /* This one is taken. Returns it. */
 struct plan *plan_cache_take(struct plan_cache *c, struct plan *plan);
-/* Others that come take the place of those that are deferred, the first of them first, before that
- * of any that is not. */
-void plan_cache_defer(struct plan_cache *c, struct plan *plan);
 /* What was used longest ago, of no more use now, and taken. Room was reserved. */
 struct plan *plan_cache_take_oldest(struct plan_cache *c);
 /* This one instead of what was used longest ago, which *plan is then; it is taken. */

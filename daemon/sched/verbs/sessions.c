@@ -154,6 +154,7 @@ enum session_left { LEFT_NONE, LEFT_DEVICE_ARENAS, LEFT_MORE };
 static enum session_left drop_arenas(struct sched *s, struct sched_session *session,
 				     bool keep_device)
 {
+	uint64_t until_ns = core_clock(&s->core) + CLOSE_NS;
 	enum session_left left = LEFT_NONE;
 	uint32_t n = 0;
 
@@ -164,8 +165,11 @@ static enum session_left drop_arenas(struct sched *s, struct sched_session *sess
 			continue;
 		if (arena->device && keep_device)
 			left = LEFT_DEVICE_ARENAS;
-		else if (n++ == ARENAS_A_TURN || !session_drop_arena(s, arena))
+		else if (n == ARENAS_A_TURN || (n > 0 && core_clock(&s->core) >= until_ns) ||
+			 !session_drop_arena(s, arena))
 			return LEFT_MORE;
+		else
+			n++;
 	}
 	return left;
 }

@@ -16,8 +16,6 @@
 #define GAP_CUT_NS (4 * GAP_MOST_NS) /* a pause is no gap */
 #define GAP_WEIGHT 4u
 #define SAME_LEAST 3u /* batches of a plan in a row before one stands for it */
-/* A query with more rows is a prompt's, unless they are a draft: nobody waits for microseconds. */
-#define ROWS_MOST 16u
 #define LOOKS_A_QUERY 2048u
 
 int stand_init(struct batch *b)
@@ -272,16 +270,6 @@ static int launch(struct batch *b)
 	return layer_play(&layer, &b->queue, &s->chains[id % 2]);
 }
 
-static bool has_a_prompt(const struct backend_job *job)
-{
-	const struct work_query *query = job->tree->queries;
-
-	for (uint32_t i = 0; i < job->tree->n_queries; i++)
-		if (query[i].n_rows > ROWS_MOST && !query[i].parents)
-			return true;
-	return false;
-}
-
 void stand_next(const struct upload *u, const struct backend_job *job)
 {
 	struct batch *b = u->b;
@@ -289,7 +277,7 @@ void stand_next(const struct upload *u, const struct backend_job *job)
 	const struct batch_frame *next = frame_of(b, b->last_id + 1);
 
 	if (!s->able || b->peer || !job || !u->plan || u->plan->plan_id == 0 ||
-	    u->plan->attend.n_work_tiles == 0 || b->needs[0].place.stage_o || has_a_prompt(job)) {
+	    u->plan->attend.n_work_tiles == 0 || b->needs[0].place.stage_o) {
 		s->n_same = 0;
 		return;
 	}

@@ -4,6 +4,8 @@
  */
 #include "hosts.h"
 
+#include "proto/arith.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -55,8 +57,10 @@ void hosts_drop(struct hosts *hosts, uint64_t base, uint64_t bytes)
 	for (uint32_t i = 0; i < hosts->n; i++) {
 		const struct host_range *range = &hosts->ranges[i];
 
-		if (base - range->base < range->bytes) {
-			cut(hosts, i, base, bytes);
+		uint64_t before = base - range->base;
+
+		if (before < range->bytes) {
+			cut(hosts, i, base, min_u64(bytes, range->bytes - before));
 			return;
 		}
 	}
