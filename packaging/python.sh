@@ -49,13 +49,14 @@ fetch() {
 # uv takes a quarter of pip's time, but knows nothing of pip's configuration: where that names an
 # index, and where uv fails, pip goes for the packages, and says what is wrong.
 install_pinned() { # requirements
-	local install=(pip install -q --only-binary :all:) bin=$home/pinned/bin configured
+	local install=(install -q --only-binary :all:) bin=$home/pinned/bin configured
 	configured=$("$bin/pip" config list)
 	if [[ $configured != *index-url* ]] &&
-		"$bin/uv" "${install[@]}" --no-cache --python "$bin/python" "$@" 2>/dev/null; then
+		"$bin/uv" pip "${install[@]}" --no-cache --python "$bin/python" "$@" \
+			2>/dev/null; then
 		return
 	fi
-	"$bin/${install[0]}" "${install[@]:1}" --no-compile "$@"
+	"$bin/pip" "${install[@]}" --no-compile "$@"
 }
 
 # In an environment of its own, as its pins are others.

@@ -40,8 +40,8 @@ struct modelled {
 	uint64_t most_slices; /* of pages, of a batch */
 	uint32_t most_rows; /* of a query */
 	uint64_t n_batches, n_estimates;
-	uint64_t n_appends; /* batches that only append; KV tiles of their plans */
-	uint64_t n_appends_planned;
+	uint64_t n_appends; /* batches that only append */
+	uint64_t n_appends_planned; /* KV tiles of their plans */
 	/* Rows that clients ask for once they have what they asked for, those of user 1 and others;
 	 * 0: they do not. */
 	uint32_t first_again, others_again;

@@ -65,6 +65,7 @@ struct step_part {
 	struct backend_io io;
 };
 
+/* It has rows, and they see nothing. */
 static inline bool part_only_appends(const struct step_part *part)
 {
 	return part->n_new > 0 && part->n_seen == 0;

@@ -49,6 +49,7 @@ struct sched_model {
 };
 
 #define SCHED_ARENA_PIECE (UINT64_C(8) << 20) /* of the host's: attached and detached by these */
+
 struct sched_arena {
 	uint64_t base; /* the backend's address; 0: no arena */
 	uint64_t bytes; /* that are attached */

@@ -343,13 +343,16 @@ static int make_plan(struct plans *p, struct batch_job *job)
 	job->n_walked = p->n_path;
 	if (r == 0)
 		r = plan_make(&plan->config, &plan->tree, &plan->list);
-	if (r < 0)
+	if (r < 0) {
 		plan_drop(plan);
-	else
-		job->plan = plan;
-	if (r == 0 && plan->tree.n_nodes == 0) /* who only appends needs none that is kept */
-		plan->n_planned = plan->used = plan->id = 0;
-	return r;
+		return r;
+	}
+	job->plan = plan;
+	if (plan->tree.n_nodes == 0) { /* who only appends needs none that is kept */
+		plan->n_planned = 0;
+		plan->used = plan->id = 0;
+	}
+	return 0;
 }
 
 /* Who has a plan keeps it: others' are made in the place of what none of them has. */

@@ -56,7 +56,6 @@ void hosts_drop(struct hosts *hosts, uint64_t base, uint64_t bytes)
 {
 	for (uint32_t i = 0; i < hosts->n; i++) {
 		const struct host_range *range = &hosts->ranges[i];
-
 		uint64_t before = base - range->base;
 
 		if (before < range->bytes) {
