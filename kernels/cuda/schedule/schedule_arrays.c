@@ -56,15 +56,15 @@ void *make_append(struct make *m, enum schedule_array array, uint32_t n)
 	return at;
 }
 
-int make_kv_tile(struct make *m, struct kv_tile *ret)
+int make_kv_tiles(struct make *m, uint32_t n, struct kv_tile *ret)
 {
-	struct kv_tile made = {make_append(m, SCHEDULE_KV_TILES, 1),
-			       make_append(m, SCHEDULE_SOURCES, 1)};
+	struct kv_tile made = {make_append(m, SCHEDULE_KV_TILES, n),
+			       make_append(m, SCHEDULE_SOURCES, n)};
 
 	if (!made.meta || !made.source)
 		return -ENOMEM;
-	memset(made.meta, 0, sizeof(*made.meta));
-	memset(made.source, 0xff, sizeof(*made.source));
+	memset(made.meta, 0, n * sizeof(*made.meta));
+	memset(made.source, 0xff, n * sizeof(*made.source));
 	*ret = made;
 	return 0;
 }

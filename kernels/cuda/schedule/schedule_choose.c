@@ -108,10 +108,10 @@ static double times_again(const struct make *m, struct strip *strip, double limi
 static double tokens_of(const struct make *m, const struct strip *strip)
 {
 	const struct work_shape *s = m->want->shape;
-	double kb = m->want->costs->cache_kb * KEPT_PART, n_tokens, read_ns;
+	double kb = m->want->costs->cache_kb * KEPT_PART, n_tokens;
 	uint32_t n_kv_blocks;
 
-	(void)runs_seen_by_all(m, strip, &n_kv_blocks, &read_ns);
+	(void)runs_sum(m, strip, runs_begin(m, strip), runs_seen_by_all(m, strip), &n_kv_blocks);
 	n_tokens = (double)n_kv_blocks * KV_BLOCK_TOKENS;
 	return n_tokens * s->n_kv_heads * s->head_dim * 4 / 1024 > kb ? n_tokens : 0;
 }

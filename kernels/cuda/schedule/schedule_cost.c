@@ -30,33 +30,95 @@ static inline bool sees_run(const struct make *m, const struct strip *strip, con
 	return begin < end && m->list->rows[end - 1].pos >= run->pos;
 }
 
+/* A part of a strip under way. */
+struct part {
+	struct load load;
+	uint32_t before, n_kv_blocks; /* without the run added last, and with it */
+};
+
+/* Do runs [i, end), which all rows of the strip see, take less than limit_ns as a part? */
+static bool are_below(const struct make *m, const struct strip *strip, const struct load *like,
+		      uint32_t i, uint32_t end, double limit_ns)
+{
+	uint32_t n_kv_blocks;
+	double read_ns = runs_sum(m, strip, i, end, &n_kv_blocks);
+
+	return load_ns_all(m, like, n_kv_blocks, read_ns) < limit_ns;
+}
+
+/* The most of runs [i, end) that do; their end. */
+static uint32_t end_below(const struct make *m, const struct strip *strip, const struct load *like,
+			  uint32_t i, uint32_t end, double limit_ns)
+{
+	uint32_t low = i, high, step = 1;
+
+	for (; low + step < end && are_below(m, strip, like, i, low + step, limit_ns); step *= 2)
+		low += step;
+	high = min_u32(low + step, end + 1);
+	while (low + 1 < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (are_below(m, strip, like, i, middle, limit_ns))
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* A part that begins with run i: with those from there on that all rows of the strip see, as many
+ * as take less than limit_ns. Returns the next run. */
+static uint32_t part_begin(const struct make *m, const struct strip *strip, double limit_ns,
+			   uint32_t i, uint32_t seen_by_all, struct part *ret)
+{
+	const struct run *runs = m->p->scratch[RUNS].at;
+	uint32_t end = i;
+	double read_ns;
+
+	load_init(m, strip, &ret->load);
+	ret->before = ret->n_kv_blocks = 0;
+	if (i < seen_by_all)
+		end = end_below(m, strip, &ret->load, i, seen_by_all, limit_ns);
+	if (end > i) {
+		read_ns = runs_sum(m, strip, i, end, &ret->n_kv_blocks);
+		load_add_all(&ret->load, ret->n_kv_blocks, read_ns);
+		ret->before = ret->n_kv_blocks - runs[end - 1].n_kv_blocks;
+	}
+	return end;
+}
+
 /* Of parts of the strip, each as long as goes with limit_ns (of KV blocks alone): how many, and the
  * sum of what they take. */
 static uint32_t cut_runs(const struct make *m, const struct strip *strip, double limit_ns,
 			 double *ret_sum_ns)
 {
 	const struct run *runs = m->p->scratch[RUNS].at;
-	uint32_t n = 1, n_kv_blocks = 0, before = 0, last = runs_end(m, strip);
+	uint32_t last = runs_end(m, strip), by_all = runs_seen_by_all(m, strip), n = 1;
 	struct seen_run seen;
+	struct part part;
+	uint32_t i = part_begin(m, strip, limit_ns, runs_begin(m, strip), by_all, &part);
 	double sum = 0, now;
-	struct load load;
 
-	load_init(m, strip, &load);
-	for (uint32_t i = runs_begin(m, strip); (i = runs_next(m, strip, i, last)) < last; i++) {
-		if (!sees_run(m, strip, &runs[i], &seen))
+	while ((i = runs_next(m, strip, i, last)) < last) {
+		if (!sees_run(m, strip, &runs[i], &seen)) {
+			i++;
 			continue;
-		if (completes(&load, before, n_kv_blocks) &&
-		    (now = load_ns(m, &load)) >= limit_ns) {
+		}
+		if (completes(&part.load, part.before, part.n_kv_blocks) &&
+		    (now = load_ns(m, &part.load)) >= limit_ns) {
+			uint32_t begin = i;
+
 			sum += now;
 			n++;
-			before = n_kv_blocks = 0;
-			load_init(m, strip, &load);
+			i = part_begin(m, strip, limit_ns, i, by_all, &part);
+			if (i > begin)
+				continue;
 		}
-		load_add(m, &load, &seen);
-		before = n_kv_blocks;
-		n_kv_blocks += runs[i].n_kv_blocks;
+		load_add(m, &part.load, &seen);
+		part.before = part.n_kv_blocks;
+		part.n_kv_blocks += runs[i++].n_kv_blocks;
 	}
-	*ret_sum_ns = sum + load_ns(m, &load);
+	*ret_sum_ns = sum + load_ns(m, &part.load);
 	return n;
 }
 
@@ -64,12 +126,12 @@ static uint32_t cut_runs(const struct make *m, const struct strip *strip, double
 void strip_weigh(const struct make *m, struct strip *strip)
 {
 	const struct run *runs = m->p->scratch[RUNS].at;
-	uint32_t last = runs_end(m, strip), n_kv_blocks;
+	uint32_t i = runs_seen_by_all(m, strip), last = runs_end(m, strip), n_kv_blocks, n;
+	double read_ns = runs_sum(m, strip, runs_begin(m, strip), i, &n_kv_blocks);
 	struct seen_run seen;
 	struct load load;
-	double read_ns;
-	uint32_t i = runs_seen_by_all(m, strip, &n_kv_blocks, &read_ns), n = n_kv_blocks;
 
+	n = n_kv_blocks;
 	load_init(m, strip, &load);
 	if (n_kv_blocks)
 		load_add_all(&load, n_kv_blocks, read_ns);

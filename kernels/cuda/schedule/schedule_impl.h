@@ -142,6 +142,7 @@ struct queue {
 	uint32_t *kv_blocks; /* indices of the strip's */
 	uint32_t *blocks; /* of the work tile, of each */
 	uint32_t n, used;
+	uint32_t same; /* the blocks of all; 0: they are not known to be the same */
 };
 
 enum queue_kind { QUEUE_COMMON = DEVICE_WARPS, QUEUE_WIDE, N_QUEUES };
@@ -222,8 +223,9 @@ static inline struct strip *make_strips_of(const struct make *m)
 void *make_scratch(struct make *m, enum scratch which, size_t n, size_t size);
 /* The next n entries of an array; NULL: no memory. Ends pointers into the array. */
 void *make_append(struct make *m, enum schedule_array array, uint32_t n);
-/* The next KV tile, of no KV blocks yet. Ends the pointers of the one before. 0 or -ENOMEM. */
-MUST_CHECK int make_kv_tile(struct make *m, struct kv_tile *ret);
+/* The next n KV tiles, of no KV blocks yet; *ret: the first. Ends the pointers of those before. 0
+ * or -ENOMEM. */
+MUST_CHECK int make_kv_tiles(struct make *m, uint32_t n, struct kv_tile *ret);
 /* Is some row's output of [begin, end) of the list wanted? */
 bool make_wants(const struct make *m, uint32_t begin, uint32_t end);
 
@@ -274,10 +276,11 @@ static inline uint32_t runs_next(const struct make *m, const struct strip *strip
 	return i;
 }
 
-/* All rows of the strip see the runs from begin up to the one returned; what they come to, added up
- * in order. */
-uint32_t runs_seen_by_all(const struct make *m, const struct strip *strip,
-			  uint32_t *ret_n_kv_blocks, double *ret_read_ns);
+/* All rows of the strip see the runs from begin up to the one returned. */
+uint32_t runs_seen_by_all(const struct make *m, const struct strip *strip);
+/* What runs [begin, end) of the strip's item come to: time to read them, and KV blocks. */
+double runs_sum(const struct make *m, const struct strip *strip, uint32_t begin, uint32_t end,
+		uint32_t *ret_n_kv_blocks);
 
 /* ---- schedule_cost.c ------------------------------------------------------------------------ */
 

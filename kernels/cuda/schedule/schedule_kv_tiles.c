@@ -132,15 +132,18 @@ static uint32_t warps_of(const struct cut *cut, uint32_t blocks)
 	return (blocks & ((1u << (1u << cut->blocks_log2)) - 1)) * one_each[cut->blocks_log2];
 }
 
-/* Are the queue's next 4 KV blocks whole, for the same rows, and one behind the other? */
-static bool are_alike(const struct piece_kv_block *kv_blocks, const struct queue *queue)
+/* Are the queue's next n KV tiles of whole KV blocks for the same rows, one behind the other? */
+static bool are_alike(const struct piece_kv_block *kv_blocks, const struct queue *queue, uint32_t n)
 {
 	const uint32_t *at = &queue->kv_blocks[queue->used];
 
-	for (uint32_t i = 1; i < DEVICE_KV_TILE_BLOCKS; i++)
+	n *= DEVICE_KV_TILE_BLOCKS;
+	if (n > queue->n - queue->used || kv_blocks[at[0]].alike_end < at[0] + n)
+		return false;
+	for (uint32_t i = 1; i < n; i++)
 		if (at[i] != at[0] + i)
 			return false;
-	return kv_blocks[at[0]].alike_end >= at[0] + DEVICE_KV_TILE_BLOCKS;
+	return true;
 }
 
 /* The KV tile's i-th, for these rows. */
@@ -155,24 +158,43 @@ static void put_kv_block(const struct piece_kv_block *at, struct interval rows, 
 	to.source->kv_blocks[i] = at->source;
 }
 
-/* All that is asked of one holds of all. Returns the plain row blocks. */
-static uint32_t put_alike(const struct make *m, const struct cut *cut,
-			  const struct piece_kv_block *at, struct kv_tile to)
+/* The queue's next KV blocks into n KV tiles: all that is asked of one holds of all, and they
+ * differ in where they are. Returns the plain row blocks. */
+static uint32_t put_alike(const struct make *m, const struct cut *cut, struct queue *queue,
+			  uint32_t n, struct kv_tile to)
 {
+	const struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at;
+	const struct piece_kv_block *at = &kv_blocks[queue->kv_blocks[queue->used]];
 	struct interval seen = work_tile_interval(cut, &at->kv_block);
+	struct device_kv_block like = at->kv_block;
+	uint32_t plain = plain_blocks(m, cut, at);
 
-	for (uint32_t i = 0; i < DEVICE_KV_TILE_BLOCKS; i++)
-		put_kv_block(&at[i], seen, to, i);
-	return plain_blocks(m, cut, at);
+	like.row_begin = (uint16_t)seen.begin;
+	like.row_end = (uint16_t)seen.end;
+	for (uint32_t t = 0; t < n; t++)
+		for (uint32_t i = 0; i < DEVICE_KV_TILE_BLOCKS; i++, at++) {
+			to.meta[t].kv_blocks[i] = like;
+			to.meta[t].kv_blocks[i].pos = at->kv_block.pos;
+			to.source[t].kv_blocks[i] = at->source;
+		}
+	queue->used += n * DEVICE_KV_TILE_BLOCKS;
+	return plain;
 }
 
-/* The queue's next n KV blocks, each by itself. Returns the row blocks that are plain in all. */
-static uint32_t put_each(const struct make *m, const struct cut *cut, const struct queue *queue,
-			 uint32_t n, struct kv_tile to)
+/* How many KV blocks of the queue the next KV tile takes. */
+static uint32_t next_blocks(const struct queue *queue)
+{
+	return min_u32(queue->n - queue->used, DEVICE_KV_TILE_BLOCKS);
+}
+
+/* The queue's next KV blocks into a KV tile, each by itself. Returns the row blocks that are plain
+ * in all. */
+static uint32_t put_each(const struct make *m, const struct cut *cut, struct queue *queue,
+			 struct kv_tile to)
 {
 	const struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at;
 	const struct piece_kv_block *alike = NULL;
-	uint32_t plain = n == DEVICE_KV_TILE_BLOCKS ? ~0u : 0;
+	uint32_t n = next_blocks(queue), plain = n == DEVICE_KV_TILE_BLOCKS ? ~0u : 0;
 
 	for (uint32_t i = 0; i < n; i++) {
 		const struct piece_kv_block *at = &kv_blocks[queue->kv_blocks[queue->used + i]];
@@ -184,34 +206,34 @@ static uint32_t put_each(const struct make *m, const struct cut *cut, const stru
 			plain &= plain_blocks(m, cut, at);
 		alike = at->alike_end > (uint32_t)(at - kv_blocks) + 1 ? at + 1 : NULL;
 	}
+	queue->used += n;
 	return plain;
 }
 
-/* How many KV blocks of the queue the next KV tile takes. */
-static uint32_t next_blocks(const struct queue *queue)
-{
-	return min_u32(queue->n - queue->used, DEVICE_KV_TILE_BLOCKS);
-}
-
-/* Takes up to 4 of the queue's KV blocks into a KV tile. */
-static int emit_kv_tile(struct make *m, struct cut *cut, struct queue *queue, uint32_t warps)
+/* Takes the queue's next KV blocks into n KV tiles, 4 each as long as there are so many. *ret: the
+ * first. */
+static int emit_kv_tiles(struct make *m, const struct cut *cut, struct queue *queue, uint32_t n,
+			 uint32_t warps, struct kv_tile *ret)
 {
 	const struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at;
-	uint32_t n = next_blocks(queue), plain;
-	struct kv_tile to;
-	int r = make_kv_tile(m, &to);
+	uint32_t before = queue->used, n_put, plain;
+	int r = make_kv_tiles(m, n, ret);
 
-	if (r)
-		return r;
-	if (n == DEVICE_KV_TILE_BLOCKS && are_alike(kv_blocks, queue))
-		plain = put_alike(m, cut, &kv_blocks[queue->kv_blocks[queue->used]], to);
-	else
-		plain = put_each(m, cut, queue, n, to);
-	queue->used += n;
-	to.meta->warps = (uint8_t)warps;
-	to.meta->plain = (uint8_t)(warps & warps_of(cut, plain));
-	m->p->n_kv_blocks += n;
-	return 0;
+	for (uint32_t t = 0; t < n && !r; t += n_put) {
+		struct kv_tile to = {ret->meta + t, ret->source + t};
+
+		n_put = are_alike(kv_blocks, queue, n - t) ? n - t : 1;
+		if (are_alike(kv_blocks, queue, n_put))
+			plain = put_alike(m, cut, queue, n_put, to);
+		else
+			plain = put_each(m, cut, queue, to);
+		for (uint32_t i = 0; i < n_put; i++) {
+			to.meta[i].warps = (uint8_t)warps;
+			to.meta[i].plain = (uint8_t)(warps & warps_of(cut, plain));
+		}
+	}
+	m->p->n_kv_blocks += queue->used - before;
+	return r;
 }
 
 /* The next KV tile of a queue of KV tiles. */
@@ -219,21 +241,28 @@ static int emit_next(struct make *m, struct cut *cut, uint32_t kind)
 {
 	struct queue *queue = &cut->queues[kind];
 	uint32_t n = next_blocks(queue), blocks = 0;
+	struct kv_tile made;
 
 	for (uint32_t i = 0; i < n; i++)
 		blocks |= queue->blocks[queue->used + i];
-	return emit_kv_tile(m, cut, queue, cut_warps_in_turn(cut, kind, blocks));
+	return emit_kv_tiles(m, cut, queue, 1, cut_warps_in_turn(cut, kind, blocks), &made);
+}
+
+/* All warps of warp groups that have one of the row blocks. */
+static uint32_t warp_groups_of(uint32_t blocks)
+{
+	return (blocks & 0x0f ? 0x0f : 0) | (blocks & 0xf0 ? 0xf0 : 0);
 }
 
 /* The warps of the queue's wide tile i. */
 static uint32_t wide_tile_warps(const struct queue *queue, uint32_t i)
 {
-	uint32_t warps = 0;
+	uint32_t blocks = queue->same;
 
-	for (uint32_t g = i * WIDE_TILE_BLOCKS; g < (i + 1) * WIDE_TILE_BLOCKS && g < queue->n; g++)
-		warps |=
-			(queue->blocks[g] & 0x0f ? 0x0f : 0) | (queue->blocks[g] & 0xf0 ? 0xf0 : 0);
-	return warps;
+	for (uint32_t g = i * WIDE_TILE_BLOCKS;
+	     !queue->same && g < (i + 1) * WIDE_TILE_BLOCKS && g < queue->n; g++)
+		blocks |= queue->blocks[g];
+	return warp_groups_of(blocks);
 }
 
 /* How many wide tiles from i on, of those up to end, the same warps take. */
@@ -244,6 +273,8 @@ static uint32_t wide_tile_run(const struct cut *cut, uint32_t i, uint32_t end)
 
 	if (DEVICE_WARPS >> cut->blocks_log2 > 1)
 		return 1;
+	if (queue->same)
+		return end - i;
 	while (i + run < end && wide_tile_warps(queue, i + run) == warps)
 		run++;
 	return run;
@@ -254,20 +285,16 @@ static int emit_wide_tile(struct make *m, struct cut *cut, uint32_t i, uint32_t 
 {
 	struct queue *queue = &cut->queues[QUEUE_WIDE];
 	uint32_t warps = cut_warps_in_turn(cut, QUEUE_WIDE, wide_tile_warps(queue, i));
-	uint32_t first = m->p->n[SCHEDULE_KV_TILES];
-	struct device_kv_tile *kv_tiles;
-	int r = 0;
+	struct kv_tile made;
+	int r = emit_kv_tiles(m, cut, queue, DEVICE_WIDE_KV_TILES, warps, &made);
 
-	for (uint32_t t = 0; t < DEVICE_WIDE_KV_TILES && !r; t++)
-		r = emit_kv_tile(m, cut, queue, warps);
 	if (r)
 		return r;
-	kv_tiles = (struct device_kv_tile *)m->p->arrays[SCHEDULE_KV_TILES].at + first;
 	for (uint32_t t = 0; t < DEVICE_WIDE_KV_TILES; t++)
-		kv_tiles[t].wide = true;
-	kv_tiles[0].run = (uint8_t)run;
-	kv_tiles[0].plain_wide =
-		kv_tiles[0].plain & kv_tiles[1].plain & kv_tiles[2].plain & kv_tiles[3].plain;
+		made.meta[t].wide = true;
+	made.meta->run = (uint8_t)run;
+	made.meta->plain_wide =
+		made.meta[0].plain & made.meta[1].plain & made.meta[2].plain & made.meta[3].plain;
 	return 0;
 }
 
@@ -348,6 +375,7 @@ static void spare_wide_tile(struct cut *cut)
 	if (rest == 0 || rest > DEVICE_KV_TILE_BLOCKS)
 		return;
 	wide_tiles->n -= rest;
+	common->same = 0;
 	for (uint32_t i = 0; i < rest; i++, common->n++) {
 		common->kv_blocks[common->n] = wide_tiles->kv_blocks[wide_tiles->n + i];
 		common->blocks[common->n] = wide_tiles->blocks[wide_tiles->n + i];
@@ -429,7 +457,7 @@ static void order_queue(const struct make *m, struct queue *queue, struct queue 
 		memcpy(&other->blocks[at[n]], &from.blocks[i], n * sizeof(*from.blocks));
 		at[n] += n;
 	}
-	*queue = (struct queue){other->kv_blocks, other->blocks, from.n, 0};
+	*queue = (struct queue){other->kv_blocks, other->blocks, from.n, 0, from.same};
 	*other = (struct queue){.kv_blocks = from.kv_blocks, .blocks = from.blocks};
 }
 
@@ -439,6 +467,7 @@ static void queue_add(struct queue *queue, uint32_t i, uint32_t end, uint32_t bl
 	uint32_t *to_kv_blocks = queue->kv_blocks + queue->n, *to_blocks = queue->blocks + queue->n;
 	uint32_t n = end - i;
 
+	queue->same = queue->n == 0 || queue->same == blocks ? blocks : 0;
 	for (uint32_t k = 0; k < n; k++)
 		to_kv_blocks[k] = i + k;
 	for (uint32_t k = 0; k < n; k++)

@@ -126,13 +126,12 @@ static double all_ns(const struct make *m, const struct load *load)
 /* What is taken too much for wide tiles of four row blocks if each of them takes as long as by
  * turns: the first of either warp group takes as long as any first one. Of tokens dealt in turn
  * there may be more such than are counted, and so too much is taken. */
-static double firsts_ns(const struct make *m, const struct load *load)
+static double firsts_ns(const struct make *m, uint32_t n_blocks, uint32_t n_wide)
 {
-	uint32_t firsts = min_u32(load->n_wide, 2 * WIDE_TILE_BLOCKS);
+	uint32_t firsts = min_u32(n_wide, 2 * WIDE_TILE_BLOCKS);
 
-	return load->n_blocks == WARP_GROUP
-		       ? firsts * load->n_blocks * (m->turned_tile_ns - m->wide_tile_ns)
-		       : 0;
+	return n_blocks == WARP_GROUP ? firsts * n_blocks * (m->turned_tile_ns - m->wide_tile_ns)
+				      : 0;
 }
 
 double load_ns(const struct make *m, struct load *load)
@@ -149,8 +148,17 @@ double load_ns(const struct make *m, struct load *load)
 	near *= sharing;
 	turns *= load->n_blocks;
 	fold = (turns < near ? turns : near) + load->all * load->n_blocks * all_ns(m, load) -
-	       firsts_ns(m, load);
+	       firsts_ns(m, load->n_blocks, load->n_wide);
 	return load->read_ns > fold ? load->read_ns : fold;
+}
+
+double load_ns_all(const struct make *m, const struct load *like, uint32_t n_kv_blocks,
+		   double read_ns)
+{
+	double fold = n_kv_blocks * like->n_blocks * all_ns(m, like) -
+		      firsts_ns(m, like->n_blocks, like->all_wide ? n_kv_blocks : 0);
+
+	return read_ns > fold ? read_ns : fold;
 }
 
 bool load_takes(const struct make *m, struct load *load, const struct seen_run *seen,

@@ -63,6 +63,10 @@ static inline void load_add(const struct make *m, struct load *load, const struc
 
 /* What all of it takes together. */
 double load_ns(const struct make *m, struct load *load);
+/* The same of a load that has nothing but KV blocks which all rows see: of a strip as another
+ * load's. */
+double load_ns_all(const struct make *m, const struct load *like, uint32_t n_kv_blocks,
+		   double read_ns);
 /* Adds a run, unless that makes a part of it take much longer at once: it brings rows, for which
  * warps are missing where most was folded by all. Then it is for the next part, and this load is of
  * no more use. ns: what load takes, before and after. */

@@ -142,11 +142,10 @@ static bool reaches_all(const struct make *m, const struct strip *strip, const s
 	       reach->pos <= m->list->rows[strip->row_end - 1].pos;
 }
 
-uint32_t runs_seen_by_all(const struct make *m, const struct strip *strip,
-			  uint32_t *ret_n_kv_blocks, double *ret_read_ns)
+uint32_t runs_seen_by_all(const struct make *m, const struct strip *strip)
 {
 	const struct reach *reaches = m->p->scratch[RUN_REACHES].at;
-	uint32_t first = runs_begin(m, strip), low = first, high = runs_end(m, strip);
+	uint32_t low = runs_begin(m, strip), high = runs_end(m, strip);
 
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
@@ -156,7 +155,16 @@ uint32_t runs_seen_by_all(const struct make *m, const struct strip *strip,
 		else
 			high = middle;
 	}
-	*ret_n_kv_blocks = low > first ? reaches[low - 1].n_kv_blocks : 0;
-	*ret_read_ns = low > first ? reaches[low - 1].read_ns : 0;
 	return low;
+}
+
+double runs_sum(const struct make *m, const struct strip *strip, uint32_t begin, uint32_t end,
+		uint32_t *ret_n_kv_blocks)
+{
+	const struct reach *reaches = m->p->scratch[RUN_REACHES].at, nothing = {0};
+	const struct reach *from = begin > runs_begin(m, strip) ? &reaches[begin - 1] : &nothing;
+	const struct reach *to = end > begin ? &reaches[end - 1] : from;
+
+	*ret_n_kv_blocks = to->n_kv_blocks - from->n_kv_blocks;
+	return to->read_ns - from->read_ns;
 }

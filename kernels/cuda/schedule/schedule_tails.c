@@ -47,7 +47,7 @@ static int reserve_kv_tile(struct make *m, const struct tails *tails, uint32_t b
 	uint32_t index = m->p->n[SCHEDULE_KV_TILES];
 	uint32_t warps = cut_warps_in_turn(cut, block, 1u << block);
 	struct kv_tile to;
-	int r = make_kv_tile(m, &to);
+	int r = make_kv_tiles(m, 1, &to);
 
 	if (r)
 		return r;
