@@ -15,7 +15,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define CHUNK 256u
+#define CHUNK 256u /* of the prefix, as it is stored */
 #define EXTENDED 128u /* sequences, at a time */
 
 struct client {
@@ -96,21 +96,21 @@ static void draw(uint16_t *to, size_t n)
 
 static void arena_open(struct client *cl)
 {
-	uint32_t rows = cl->o->seqs > CHUNK ? cl->o->seqs : CHUNK;
-	size_t n = part_elements(cl, rows), bytes = n * sizeof(uint16_t);
+	uint32_t n = cl->o->seqs * cl->o->rows, rows = n > CHUNK ? n : CHUNK;
+	size_t n_elements = part_elements(cl, rows), bytes = n_elements * sizeof(uint16_t);
 	struct coppice_arena *arena;
 	uint16_t *values;
 
 	check(coppice_arena_new(cl->c, cl->o->memory, bytes, &arena), cl->c);
 	cl->arena = coppice_arena_base(arena);
 	if (!cl->stream) {
-		draw(cl->arena, n);
+		draw(cl->arena, n_elements);
 		return;
 	}
 	values = malloc(bytes);
 	if (!values)
 		errx(1, "out of memory");
-	draw(values, n);
+	draw(values, n_elements);
 	cl->inputs = app_stream_alloc(cl->stream, bytes);
 	app_stream_upload(cl->stream, cl->inputs, values, bytes);
 	app_stream_upload(cl->stream, cl->arena, values, bytes);
@@ -166,11 +166,15 @@ static void client_open(struct client *cl, const char *socket, uint32_t number)
 /* A lane has room for 256 entries. */
 static void extend_all(struct client *cl, uint32_t number, uint32_t token)
 {
+	uint32_t ids[CLIENT_MOST_ROWS];
+
 	for (uint32_t i = 0; i < cl->o->seqs; i++) {
 		uint32_t id = 1000000 + ((number * CLIENT_MOST_SEQS + i) << 10) + token % 1024;
 		uint64_t ticket;
 
-		check(coppice_seq_extend(cl->seqs[i], &id, 1, &ticket), cl->c);
+		for (uint32_t row = 0; row < cl->o->rows; row++)
+			ids[row] = id + row;
+		check(coppice_seq_extend(cl->seqs[i], ids, cl->o->rows, &ticket), cl->c);
 		if (i % EXTENDED == EXTENDED - 1)
 			check(coppice_wait(cl->lane, ticket, COPPICE_FOREVER), cl->c);
 	}
@@ -198,7 +202,7 @@ static void token_on_host(struct client *cl)
  * them. */
 static void token_on_stream(struct client *cl)
 {
-	size_t part = part_elements(cl, 1) * sizeof(uint16_t);
+	size_t part = part_elements(cl, cl->o->rows) * sizeof(uint16_t);
 	void *stream = app_stream_handle(cl->stream);
 	uint64_t start_ns = clock_now_ns(), ticket = 0;
 	struct coppice_result result;
@@ -239,6 +243,8 @@ static void decode_token(struct client *cl, uint32_t number)
 		token_on_host(cl);
 	cl->n_tokens++;
 	cl->tail++;
+	if (cl->o->rows > 1)
+		trim_all(cl);
 }
 
 static void decode(struct client *cl, uint32_t number, uint32_t n_tokens)
@@ -307,7 +313,7 @@ void client_main(const struct client_options *options, const char *socket, uint3
 	if (options->stagger_ms)
 		usleep((useconds_t)random() % (options->stagger_ms * 1000));
 	for (uint32_t i = 0; i < cl.o->seqs; i++)
-		part_place(&cl, i, 1);
+		part_place(&cl, i, options->rows);
 	decode(&cl, number, client_warm_tokens(options));
 	tell(to_parent, "w", 1);
 	decode_until_told(&cl, number, from_parent);

@@ -16,9 +16,13 @@
 #include <stdint.h>
 
 #define CLIENT_MOST_SEQS 2048u
+#define CLIENT_MOST_ROWS 4096u
 
 struct client_options {
 	uint32_t seqs, prefix, layers, tokens, q_heads, kv_heads, dim;
+	/* Of each sequence in a step: 1: it decodes; else a prompt's, behind the prefix each time
+	 */
+	uint32_t rows;
 	uint32_t stagger_ms; /* the moment is drawn from so many */
 	enum coppice_memory memory;
 };

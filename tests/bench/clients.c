@@ -3,9 +3,10 @@
  * prefix.
  *
  * Each process has one lane and one arena with random Q, K and V; the prefix is stored once,
- * without attention. With host memory a step is submitted and waited for layer by layer; with
- * device memory the layers of a token are queued on the client's own stream, and the time is that
- * of a token by its layers. Printed, while all are at work and warm: time of a step (p50, p99,
+ * without attention. A step has a token of each sequence, or some rows of a prompt's, always behind
+ * the prefix. With host memory a step is submitted and waited for layer by layer; with device
+ * memory the layers of a token are queued on the client's own stream, and the time is that of a
+ * token by its layers. Printed, while all are at work and warm: time of a step (p50, p99,
  * p99.9, mean), the backend's own time a batch and what the p50 is over it, how many sessions meet
  * in a job, how long the sequences' own tails were, tokens a second of all. On a GPU, once all have
  * ended, the time of the kernels of a step of all sequences with tails of that length
@@ -37,6 +38,7 @@ static struct {
 	const char *backend, *hold, *pool;
 	bool mps;
 } options = {.each = {.seqs = 1,
+		      .rows = 1,
 		      .prefix = 4096,
 		      .layers = 4,
 		      .tokens = 200,
@@ -48,7 +50,16 @@ static struct {
 	     .hold = "cost",
 	     .pool = "4G"};
 
-enum { KEY_KV_HEADS = 256, KEY_DIM, KEY_MPS, KEY_STAGGER, KEY_WINDOW, KEY_KERNEL, KEY_POOL };
+enum {
+	KEY_KV_HEADS = 256,
+	KEY_DIM,
+	KEY_ROWS,
+	KEY_MPS,
+	KEY_STAGGER,
+	KEY_WINDOW,
+	KEY_KERNEL,
+	KEY_POOL
+};
 
 static const struct args_option option_table[] = {
 	{"clients", 'c', "N", "Processes (default 8)"},
@@ -56,6 +67,9 @@ static const struct args_option option_table[] = {
 	{"prefix", 'p', "TOKENS", "Tokens that all share (default 4096)"},
 	{"layers", 'l', "N", "Layers of the model (default 4)"},
 	{"tokens", 't', "N", "Tokens that each sequence decodes (default 200)"},
+	{"rows", KEY_ROWS, "N",
+	 "Of each sequence in a step: more than one are a prompt's behind the prefix, --tokens "
+	 "such prompts one after the other (default 1)"},
 	{"q-heads", 'q', "N", "Query heads (default 32)"},
 	{"kv-heads", KEY_KV_HEADS, "N", "KV heads (default 8)"},
 	{"dim", KEY_DIM, "N", "Head dim (default 128)"},
@@ -110,6 +124,8 @@ static int parse_option(struct args *args, int key, void *to)
 		return bench_take_whole(args, 1, WORK_Q_HEADS_MAX, &each->q_heads);
 	case KEY_KV_HEADS:
 		return bench_take_whole(args, 1, WORK_Q_HEADS_MAX, &each->kv_heads);
+	case KEY_ROWS:
+		return bench_take_whole(args, 1, CLIENT_MOST_ROWS, &each->rows);
 	case KEY_DIM:
 		return bench_take_head_dim(args, &each->dim);
 	case 'b':
@@ -164,7 +180,7 @@ static double kernel_us(double tail)
 				  .n_seqs = o->seqs * options.clients,
 				  .tail = (uint32_t)(tail + 0.5)};
 
-	if (options.kernel_us > 0)
+	if (options.kernel_us > 0 || o->rows > 1)
 		return options.kernel_us;
 	return strncmp(options.backend, "cuda", 4) == 0 ? step_kernels_us(&of) : 0;
 }
@@ -185,10 +201,12 @@ static void report(double *us, uint32_t n, double tail, double wall_s, struct co
 	double batches = after.batches - before.batches,
 	       backend_us = (after.busy_ns - before.busy_ns) / 1e3 / batches,
 	       kernels = kernel_us(tail);
-	char name[80];
+	char rows[16] = "", name[80];
 
-	snprintf(name, sizeof(name), "%ux%u_p%u_%u/%u%s%s", options.clients, o->seqs, o->prefix,
-		 o->q_heads, o->kv_heads, o->memory == COPPICE_HOST ? "" : "_device",
+	if (o->rows > 1)
+		snprintf(rows, sizeof(rows), "_r%u", o->rows);
+	snprintf(name, sizeof(name), "%ux%u_p%u%s_%u/%u%s%s", options.clients, o->seqs, o->prefix,
+		 rows, o->q_heads, o->kv_heads, o->memory == COPPICE_HOST ? "" : "_device",
 		 options.mps ? "_mps" : "");
 	bench_sort(us, n);
 	bench_print("clients", name, "p50_us", us[n / 2], "us");
@@ -201,9 +219,12 @@ static void report(double *us, uint32_t n, double tail, double wall_s, struct co
 		bench_print("clients", name, "kernel_us", kernels, "us");
 		bench_print("clients", name, "over_kernel_us", us[n / 2] - kernels, "us");
 	}
-	bench_print("clients", name, "sessions_a_job",
-		    (after.sessions - before.sessions) / (after.jobs - before.jobs), "sessions");
-	bench_print("clients", name, "tail_tokens", tail, "tokens");
+	if (o->rows == 1) {
+		bench_print("clients", name, "sessions_a_job",
+			    (after.sessions - before.sessions) / (after.jobs - before.jobs),
+			    "sessions");
+		bench_print("clients", name, "tail_tokens", tail, "tokens");
+	}
 	bench_print("clients", name, "tokens_s", (after.rows - before.rows) / o->layers / wall_s,
 		    "1/s");
 }

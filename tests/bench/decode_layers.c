@@ -21,6 +21,7 @@ static struct client_options options_of(const struct decode_options *o)
 	const uint32_t most = MOST_TIMES / m->n_layers;
 
 	return (struct client_options){.seqs = 1,
+				       .rows = 1,
 				       .prefix = PREFIX,
 				       .layers = m->n_layers,
 				       .tokens = o->n_tokens < most ? o->n_tokens : most,

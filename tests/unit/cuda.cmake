@@ -47,7 +47,10 @@ if(COPPICE_CUDA_INCLUDE)
 	coppice_test(NAME tier_leg_test SOURCES unit/tier_leg_test.c
 		LIBS unit_fixtures cuda_host coppice_kernels m LABELS unit kernels)
 	# Plans that share so much memory of a device; the runtime's part is the test's, too.
-	coppice_test(NAME plans_test SOURCES unit/plans_test.c unit/no_launches.c
+	coppice_test(NAME plans_test
+		SOURCES unit/plans_test.c unit/plans_fixture.c unit/no_launches.c
+		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
+	coppice_test(NAME schedule_cache_test SOURCES unit/schedule_cache_test.c
 		LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
 	# What plans that are kept from token to token have rows read.
 	if(TARGET coppice_daemon)

@@ -127,14 +127,13 @@ static bool is_kept(const struct backend_job *job)
 	return job->plan_id != 0 && job->tree->n_queries > 0 && !job->chosen;
 }
 
-static void send_schedule(const struct batch_plan *plan)
+static void send_schedule(const struct batch_plan *plan, const struct schedule *schedule)
 {
 	for (uint32_t i = 0; i < SCHEDULE_N_ARRAYS; i++) {
-		size_t bytes = batch.schedule.n[i] * schedule_entry_bytes((enum schedule_array)i);
+		size_t bytes = schedule->n[i] * schedule_entry_bytes((enum schedule_array)i);
 
 		if (bytes)
-			memcpy((void *)(uintptr_t)plan->arrays[i], batch.schedule.arrays[i].at,
-			       bytes);
+			memcpy((void *)(uintptr_t)plan->arrays[i], schedule->arrays[i].at, bytes);
 	}
 }
 
@@ -142,14 +141,15 @@ static void send_schedule(const struct batch_plan *plan)
 static int ready_plan(const struct backend_job *job, struct batch_plan **ret)
 {
 	struct batch_plan *plan = plan_find(&batch, job->plan_id, job->shape);
+	const struct schedule *schedule;
 	int r = 0;
 
 	if (!plan && job->advanced && !ahead_find(&batch, job))
 		return -ESTALE;
 	if (!plan) {
-		r = plan_prepare(&batch, job, NULL, &plan);
-		if (r == 0)
-			send_schedule(plan);
+		r = plan_prepare(&batch, job, NULL, &plan, &schedule);
+		if (r == 0 && schedule)
+			send_schedule(plan, schedule);
 	}
 	for (uint32_t i = 0; r == 0 && i < plan->growth.n_patches; i++) {
 		const struct schedule_patch *patch = &plan->growth.patches[i];

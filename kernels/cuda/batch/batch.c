@@ -75,6 +75,7 @@ void batch_done(struct batch *b)
 	free(b->needs);
 	hosts_done(&b->hosts);
 	schedule_done(&b->schedule);
+	schedule_cache_done(&b->schedules);
 	peer_free(b->peer);
 	queue_done(&b->queue);
 	*b = (struct batch){0};

@@ -19,6 +19,7 @@
 #include "kernels/cuda/peers/peer.h"
 #include "kernels/cuda/device/pool.h"
 #include "kernels/cuda/schedule/schedule.h"
+#include "schedule_cache.h"
 #include "stand.h"
 
 #include <pthread.h>
@@ -30,7 +31,11 @@
 /* Of device memory, that plans take together: before one gets its memory, others that the batch at
  * hand has not used are freed, those first that were used longest ago. A larger one is there by
  * itself. */
-#define BATCH_PLANS_BYTES (UINT64_C(48) << 20)
+#define BATCH_PLANS_BYTES (UINT64_C(96) << 20)
+/* Of both, what plans have that no id names, which are sent again if they are wanted again: those
+ * of decode are made anew. */
+#define BATCH_UNNAMED (BATCH_PLANS / 2)
+#define BATCH_UNNAMED_BYTES (BATCH_PLANS_BYTES / 2)
 
 struct batch_frame {
 	struct queue_buffer host; /* owned */
@@ -45,7 +50,8 @@ struct batch_frame {
 
 /* A schedule on the device. */
 struct batch_plan {
-	uint64_t plan_id; /* 0: of one job alone */
+	uint64_t plan_id; /* 0: none names it */
+	uint64_t schedule_id; /* of the cache's schedule that the device has; 0: of none */
 	struct work_shape shape;
 	struct queue_buffer device; /* owned */
 	struct device_attend attend; /* without what changes from job to job */
@@ -86,6 +92,7 @@ struct batch {
 		struct queue_buffer work_tiles, schedules, tables; /* owned, device */
 	} chosen; /* of jobs of chosen blocks */
 	struct schedule schedule;
+	struct schedule_cache schedules; /* of jobs that have no plan id */
 	struct {
 		struct batch_ahead making; /* whoever prepares */
 		struct batch_ahead made; /* under the lock */

@@ -89,11 +89,17 @@ void ahead_done(struct batch *b);
 
 /* NULL: not kept (any more). */
 struct batch_plan *plan_find(struct batch *b, uint64_t plan_id, const struct work_shape *shape);
-/* Makes a schedule in b->schedule, or takes one that was made ahead, and a plan that has room for
- * it, in the place of one that is needed least; others may go, as BATCH_PLANS_BYTES says. wanted
- * [queries] says whose output is wanted; NULL: all. 0, -ENOMEM, -EIO. */
+/* A plan for the job and the schedule that the device is to get for it, made now or ahead, or kept;
+ * *ret_schedule NULL: the device has it. The plan has room for it, in the place of one that is
+ * needed least; others may go, as BATCH_PLANS_BYTES says. wanted [queries] says whose output is
+ * wanted; NULL: all. 0, -ENOMEM, -EIO. */
 MUST_CHECK int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wanted,
-			    struct batch_plan **ret);
+			    struct batch_plan **ret, const struct schedule **ret_schedule);
+/* A job of the batch at hand runs by it. */
+void plan_use(struct batch *b, struct batch_plan *plan);
+/* The device has nothing of it that is of use to anyone. */
+void plan_forget(struct batch_plan *plan);
+
 /* ---- batch_tables.c ------------------------------------------------------------------------- */
 
 struct batch_need tables_need(struct batch *b, const struct backend_job *job);

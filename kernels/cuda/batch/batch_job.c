@@ -159,13 +159,14 @@ static struct device_outbound make_outbound(const struct backend_job *job, const
 static int send_plan(struct upload *u, const struct backend_job *job, const bool *wanted,
 		     struct batch_plan **ret)
 {
-	int r = plan_prepare(u->b, job, wanted, ret);
+	const struct schedule *schedule;
+	int r = plan_prepare(u->b, job, wanted, ret, &schedule);
 
-	if (r)
+	if (r || !schedule)
 		return r;
-	r = send_schedule(u, *ret, &u->b->schedule);
+	r = send_schedule(u, *ret, schedule);
 	if (r)
-		(*ret)->plan_id = 0;
+		plan_forget(*ret);
 	return r;
 }
 
@@ -273,7 +274,7 @@ int job_run(struct upload *u, const struct backend_job *job, const struct batch_
 	}
 	if (job->chosen)
 		return launch_chosen(u, job, &chosen, &tables, &layer);
-	plan->used = plan->plan_id ? ++u->b->uses : 0;
+	plan_use(u->b, plan);
 	job_count(u->b, job, plan);
 	u->plan = plan;
 	attend = make_attend(u->b, job, plan, &tables);
@@ -297,7 +298,7 @@ int job_ready(struct upload *u, const struct backend_job *job, const struct batc
 		return r;
 	tables_make(u, job, &need->place, &tables);
 	*ret_in = make_inbound(u, job, plan, need, &tables);
-	plan->used = plan->plan_id ? ++u->b->uses : 0;
+	plan_use(u->b, plan);
 	u->plan = plan;
 	*ret_attend = make_attend(u->b, job, plan, &tables);
 	return 0;

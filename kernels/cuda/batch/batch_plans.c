@@ -21,6 +21,16 @@ struct batch_plan *plan_find(struct batch *b, uint64_t plan_id, const struct wor
 	return NULL;
 }
 
+void plan_use(struct batch *b, struct batch_plan *plan)
+{
+	plan->used = plan->plan_id || plan->schedule_id ? ++b->uses : 0;
+}
+
+void plan_forget(struct batch_plan *plan)
+{
+	plan->plan_id = plan->schedule_id = 0;
+}
+
 /* ---- room on the device --------------------------------------------------------------------- */
 
 static size_t plans_bytes(const struct batch *b)
@@ -36,7 +46,7 @@ static void plan_free(struct batch_plan *plan)
 {
 	cudaFree(plan->device.at);
 	plan->device = (struct queue_buffer){0};
-	plan->plan_id = 0;
+	plan_forget(plan);
 	plan->used = 0;
 }
 
@@ -66,6 +76,31 @@ static struct batch_plan *oldest_plan(struct batch *b)
 	return oldest;
 }
 
+static bool is_unnamed(const struct batch_plan *plan)
+{
+	return plan->plan_id == 0 && plan->schedule_id != 0;
+}
+
+/* The one of those without an id that was used longest ago, where another would be too many, or
+ * more bytes than they may have; else NULL. */
+static struct batch_plan *oldest_unnamed(struct batch *b, size_t bytes)
+{
+	struct batch_plan *oldest = NULL;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < BATCH_PLANS; i++) {
+		struct batch_plan *plan = &b->plans[i];
+
+		if (!is_unnamed(plan))
+			continue;
+		n++;
+		bytes += plan->device.bytes;
+		if (!oldest || plan->used < oldest->used)
+			oldest = plan;
+	}
+	return n < BATCH_UNNAMED && bytes <= BATCH_UNNAMED_BYTES ? NULL : oldest;
+}
+
 /* Whose place a plan of so many bytes takes: that of the plan which it replaces, if that has room
  * and the batch at hand has not used it, as to get memory takes longer than a layer. Memory that
  * would have to go is best taken over. */
@@ -74,6 +109,9 @@ static struct batch_plan *find_place(struct batch *b, size_t bytes, const struct
 	struct batch_plan *plan = plan_find(b, job->replaces, job->shape), *old;
 
 	if (plan && bytes <= plan->device.bytes && plan->used <= b->uses_before)
+		return plan;
+	plan = job->plan_id ? NULL : oldest_unnamed(b, bytes);
+	if (plan)
 		return plan;
 	plan = oldest_plan(b);
 	bool fits = plans_bytes(b) - plan->device.bytes + queue_room(bytes) <= BATCH_PLANS_BYTES;
@@ -151,36 +189,79 @@ int batch_advance(struct batch *b, const struct backend_job *job)
 
 /* ---- plans of a batch ----------------------------------------------------------------------- */
 
-int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wanted,
-		 struct batch_plan **ret)
+/* May the same rows come again, though nobody says so? Those of some heads have blocks chosen for
+ * them. */
+static bool may_repeat(const struct backend_job *job, const bool *wanted)
 {
-	struct batch_ahead *ahead = wanted ? NULL : ahead_find(b, job);
-	struct schedule_want want = plan_want(b, job, b->n_blocks);
-	struct batch_plan *plan;
-	int r = 0;
+	return job->plan_id == 0 && !wanted && job->n_heads == 0;
+}
 
+/* What the job's plan is made of: made now, or for a layer before it. */
+static int find_schedule(struct batch *b, const struct backend_job *job, const bool *wanted,
+			 const struct schedule **ret, uint64_t *ret_id)
+{
+	struct schedule_want want = plan_want(b, job, b->n_blocks);
+
+	*ret = &b->schedule;
+	*ret_id = 0;
+	if (may_repeat(job, wanted))
+		return schedule_cache_get(&b->schedules, &want, &b->schedule, ret, ret_id);
 	want.wanted = wanted;
 	want.tails = want.tails && !wanted;
-	if (ahead)
-		ahead_take_schedule(ahead, &b->schedule);
-	else
-		r = schedule_make(&b->schedule, &want);
-	if (r)
-		return r;
-	plan = find_place(b, plan_bytes(&b->schedule), job);
-	plan->plan_id = 0;
+	return schedule_make(&b->schedule, &want);
+}
+
+/* The plan by which the device has the cache's schedule; NULL: none. */
+static struct batch_plan *find_plan_of(struct batch *b, uint64_t schedule_id)
+{
+	for (uint32_t i = 0; schedule_id && i < BATCH_PLANS; i++)
+		if (b->plans[i].schedule_id == schedule_id)
+			return &b->plans[i];
+	return NULL;
+}
+
+/* A plan with room for the schedule. 0, -ENOMEM, -EIO. */
+static int take_place(struct batch *b, const struct backend_job *job, const struct schedule *p,
+		      struct batch_ahead *ahead, struct batch_plan **ret)
+{
+	struct batch_plan *plan = find_place(b, plan_bytes(p), job);
+	int r = 0;
+
+	plan_forget(plan);
 	if (ahead)
 		ahead_take_tails(ahead, plan);
 	else
-		r = plan_keep_tails(plan, &b->schedule, job_n_rows(job));
+		r = plan_keep_tails(plan, p, job_n_rows(job));
+	if (!r)
+		r = plan_grow(b, plan, plan_bytes(p));
 	if (r)
 		return r;
-	r = plan_grow(b, plan, plan_bytes(&b->schedule));
-	if (r)
-		return r;
-	plan->plan_id = wanted ? 0 : job->plan_id;
 	memcpy(&plan->shape, job->shape, sizeof(plan->shape));
-	plan_place(plan, &b->schedule);
+	plan_place(plan, p);
 	*ret = plan;
+	return 0;
+}
+
+int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wanted,
+		 struct batch_plan **ret, const struct schedule **ret_schedule)
+{
+	struct batch_ahead *ahead = wanted ? NULL : ahead_find(b, job);
+	const struct schedule *schedule = &b->schedule;
+	uint64_t schedule_id = 0;
+	int r = 0;
+
+	if (ahead)
+		ahead_take_schedule(ahead, &b->schedule);
+	else
+		r = find_schedule(b, job, wanted, &schedule, &schedule_id);
+	*ret = find_plan_of(b, schedule_id);
+	*ret_schedule = *ret ? NULL : schedule;
+	if (r || *ret)
+		return r;
+	r = take_place(b, job, schedule, ahead, ret);
+	if (r)
+		return r;
+	(*ret)->plan_id = wanted ? 0 : job->plan_id;
+	(*ret)->schedule_id = schedule_id;
 	return 0;
 }
