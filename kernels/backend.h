@@ -71,8 +71,8 @@ struct backend_job {
 	const struct work_list *list;
 	const struct backend_io *io; /* [tree->n_queries] */
 	uint32_t layer;
-	/* Of tree and list: the same as in an earlier job, the same plan; 0: made for this job
-	 * alone. */
+	/* Of tree and list: the same as in an earlier job, the same plan; 0: nobody says whether
+	 * another will have the same. */
 	uint64_t plan_id;
 	/* Of a plan that nobody asks for any more, in whose place this one may be kept. 0: none. */
 	uint64_t replaces;

@@ -1,4 +1,5 @@
-/* plans_fixture.c - see plans_fixture.h */
+/* plans_fixture.c - memory that is counted, a stream that is waited for, paths of any length: see
+ * plans_fixture.h. */
 #include "plans_fixture.h"
 
 #include "kernels/plan/plan.h"

@@ -329,13 +329,17 @@ static bool layer_of(uint32_t n_tokens, uint32_t n_rows, struct batch_plan **ret
 	next_batch();
 	rows_init(&a, 0, n_tokens, n_rows);
 	assert_int_equal(plan_prepare(&batch, &a.job, NULL, ret, &schedule), 0);
-	if (schedule) {
-		want = plan_want(&batch, &a.job, batch.n_blocks);
-		assert_int_equal(schedule_make(&fresh, &want), 0);
+	want = plan_want(&batch, &a.job, batch.n_blocks);
+	assert_int_equal(schedule_make(&fresh, &want), 0);
+	if (schedule)
 		is_same_schedule(schedule, &fresh);
-		schedule_done(&fresh);
-	}
+	assert_int_equal((*ret)->n_parts, fresh.n_parts);
+	assert_true((*ret)->n_kv_blocks == fresh.n_kv_blocks);
+	assert_int_equal((*ret)->attend.n_kv_tiles, fresh.n[SCHEDULE_KV_TILES]);
+	assert_int_equal((*ret)->attend.n_work_tiles, fresh.n[SCHEDULE_WORK_TILES]);
 	plan_use(&batch, *ret);
+	block_at((*ret)->device.at)->read = true;
+	schedule_done(&fresh);
 	rows_free(&a);
 	return schedule;
 }
@@ -357,22 +361,39 @@ static void test_a_prompts_next_layer_finds_its_schedule_on_the_device(void **st
 	assert_ptr_equal(plan, first);
 }
 
-/* What is decoded keeps its plans. */
+/* What is decoded keeps its plans; of prompts that go round some are found. */
 static void test_prompts_have_some_of_the_places(void **state)
 {
+	const uint32_t n = BATCH_UNNAMED + 4;
+	uint32_t n_sent = 0;
 	struct batch_plan *plan;
 
 	(void)state;
 	for (uint64_t id = 1; id <= BATCH_PLANS - BATCH_UNNAMED; id++)
 		assert_int_equal(use(id, SMALL), 0);
-	for (uint32_t i = 0; i < BATCH_UNNAMED; i++)
+	for (uint32_t i = 0; i < n; i++)
 		assert_true(layer(100 + i, &plan));
-	for (uint32_t i = 0; i < BATCH_UNNAMED; i++)
-		assert_false(layer(100 + i, &plan));
-	for (uint32_t i = 0; i < 2 * BATCH_PLANS; i++)
-		assert_true(layer(200 + i, &plan));
+	for (uint32_t i = 0; i < n; i++)
+		n_sent += layer(100 + i, &plan);
+	assert_int_equal(n_sent, n - BATCH_UNNAMED);
 	for (uint64_t id = 1; id <= BATCH_PLANS - BATCH_UNNAMED; id++)
 		assert_true(is_kept(id));
+}
+
+static void test_those_that_are_done_leave_theirs_to_others(void **state)
+{
+	struct batch_plan *plan;
+
+	(void)state;
+	for (uint32_t i = 0; i < BATCH_UNNAMED; i++)
+		assert_true(layer(100 + i, &plan));
+	for (uint32_t i = 0; i < BATCH_UNNAMED_PATIENCE; i++)
+		assert_false(layer(107, &plan));
+	assert_true(layer(200, &plan));
+	assert_true(layer(201, &plan));
+	assert_false(layer(200, &plan));
+	assert_false(layer(201, &plan));
+	assert_false(layer(107, &plan));
 }
 
 static void test_which_they_leave_to_what_is_decoded(void **state)
@@ -392,17 +413,76 @@ static void test_which_they_leave_to_what_is_decoded(void **state)
 	assert_false(layer(100, &plan));
 }
 
+static size_t unnamed_bytes(void)
+{
+	size_t bytes = 0;
+
+	for (uint32_t i = 0; i < BATCH_PLANS; i++)
+		bytes += batch.plans[i].plan_id == 0 ? batch.plans[i].device.bytes : 0;
+	return bytes;
+}
+
+#define N_LARGE 5u /* that are kept in host memory */
+
+/* Beside so many small ones. What is decoded makes no room for them. */
+static void large_ones(uint32_t n_small)
+{
+	struct batch_plan *plan;
+
+	for (uint64_t id = 1; id <= 3; id++)
+		assert_int_equal(use(id, LARGE), 0);
+	for (uint32_t i = 0; i < n_small; i++)
+		assert_true(layer(100 + i, &plan));
+	for (uint32_t i = 0; i < N_LARGE; i++) {
+		assert_true(layer_of(LARGE, ROWS - i, &plan));
+		assert_true(unnamed_bytes() <= BATCH_UNNAMED_BYTES);
+	}
+	assert_true(device.peak_bytes <= BATCH_PLANS_BYTES);
+	for (uint64_t id = 1; id <= 3; id++)
+		assert_true(is_kept(id));
+}
+
 static void test_large_ones_have_a_part_of_the_memory(void **state)
 {
 	struct batch_plan *plan;
 
 	(void)state;
-	assert_int_equal(use(1, LARGE), 0);
-	for (uint32_t i = 0; i < 5; i++) {
-		assert_true(layer_of(LARGE, ROWS - i, &plan));
-		assert_true(is_kept(1));
+	large_ones(0);
+	assert_false(layer_of(LARGE, ROWS, &plan));
+	assert_false(layer_of(LARGE, ROWS - 1, &plan));
+}
+
+static void test_and_some_of_it_beside_small_ones(void **state)
+{
+	struct batch_plan *plan;
+
+	(void)state;
+	large_ones(BATCH_UNNAMED);
+	assert_false(layer_of(LARGE, ROWS - (N_LARGE - 1), &plan));
+	assert_false(layer(100, &plan));
+}
+
+/* Nor in place of one that will. */
+static void test_what_will_not_come_again_is_not_kept(void **state)
+{
+	const struct schedule *schedule;
+	const bool wanted[1] = {true};
+	struct batch_plan *plan;
+	struct rows a;
+
+	(void)state;
+	for (uint32_t i = 0; i < BATCH_UNNAMED; i++)
+		assert_true(layer(100 + i, &plan));
+	for (uint32_t i = 0; i < 3; i++) {
+		next_batch();
+		rows_init(&a, 0, SMALL, 300);
+		assert_int_equal(plan_prepare(&batch, &a.job, wanted, &plan, &schedule), 0);
+		assert_ptr_equal(schedule, &batch.schedule);
+		plan_use(&batch, plan);
+		rows_free(&a);
 	}
-	assert_true(device.peak_bytes <= BATCH_PLANS_BYTES);
+	for (uint32_t i = 0; i < BATCH_UNNAMED; i++)
+		assert_false(layer(100 + i, &plan));
 }
 
 static void test_nor_with_other_blocks_or_rows_of_some_heads(void **state)
@@ -423,8 +503,8 @@ static void test_nor_with_other_blocks_or_rows_of_some_heads(void **state)
 	rows_free(&a);
 }
 
-/* What the device may have got half of is not there. */
-static void test_a_schedule_that_was_not_sent_is_sent_again(void **state)
+/* As where sending it failed. */
+static void test_a_plan_that_is_forgotten_is_sent_again(void **state)
 {
 	struct batch_plan *plan;
 
@@ -485,13 +565,19 @@ int main(void)
 			plans_teardown),
 		cmocka_unit_test_setup_teardown(test_prompts_have_some_of_the_places, plans_setup,
 						plans_teardown),
+		cmocka_unit_test_setup_teardown(test_and_some_of_it_beside_small_ones, plans_setup,
+						plans_teardown),
+		cmocka_unit_test_setup_teardown(test_those_that_are_done_leave_theirs_to_others,
+						plans_setup, plans_teardown),
+		cmocka_unit_test_setup_teardown(test_what_will_not_come_again_is_not_kept,
+						plans_setup, plans_teardown),
 		cmocka_unit_test_setup_teardown(test_which_they_leave_to_what_is_decoded,
 						plans_setup, plans_teardown),
 		cmocka_unit_test_setup_teardown(test_large_ones_have_a_part_of_the_memory,
 						plans_setup, plans_teardown),
 		cmocka_unit_test_setup_teardown(test_nor_with_other_blocks_or_rows_of_some_heads,
 						plans_setup, plans_teardown),
-		cmocka_unit_test_setup_teardown(test_a_schedule_that_was_not_sent_is_sent_again,
+		cmocka_unit_test_setup_teardown(test_a_plan_that_is_forgotten_is_sent_again,
 						plans_setup, plans_teardown),
 		cmocka_unit_test(test_a_buffers_room_is_some_more_but_nothing_large),
 		cmocka_unit_test_setup_teardown(test_the_last_that_was_prepared_is_there,

@@ -117,6 +117,7 @@ static void test_the_same_is_found(void **state)
 static void test_what_differs_is_not(void **state)
 {
 	uint64_t first = get(), last = first;
+	struct costs costs = *costs_find(CODE_WGMMA);
 	struct work_shape other = shape;
 
 	(void)state;
@@ -139,6 +140,10 @@ static void test_what_differs_is_not(void **state)
 	path.want.choice.work_tile_tokens = 16;
 	assert_true(get() == ++last);
 	path.want.choice = (struct schedule_choice){0};
+	costs.wide_tile_ns *= 2;
+	path.want.costs = &costs;
+	assert_true(get() == ++last);
+	path.want.costs = costs_find(CODE_WGMMA);
 	other.n_kv_heads = 4;
 	path.want.shape = &other;
 	assert_true(get() == ++last);

@@ -36,6 +36,7 @@
  * of decode are made anew. */
 #define BATCH_UNNAMED (BATCH_PLANS / 2)
 #define BATCH_UNNAMED_BYTES (BATCH_PLANS_BYTES / 2)
+#define BATCH_UNNAMED_PATIENCE 64u /* uses of plans, after which nobody asks for one again */
 
 struct batch_frame {
 	struct queue_buffer host; /* owned */

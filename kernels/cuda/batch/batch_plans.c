@@ -28,7 +28,7 @@ void plan_use(struct batch *b, struct batch_plan *plan)
 
 void plan_forget(struct batch_plan *plan)
 {
-	plan->plan_id = plan->schedule_id = 0;
+	plan->plan_id = plan->schedule_id = plan->used = 0;
 }
 
 /* ---- room on the device --------------------------------------------------------------------- */
@@ -47,7 +47,6 @@ static void plan_free(struct batch_plan *plan)
 	cudaFree(plan->device.at);
 	plan->device = (struct queue_buffer){0};
 	plan_forget(plan);
-	plan->used = 0;
 }
 
 /* One that has memory and that the batch at hand has not used; NULL: none. */
@@ -76,44 +75,59 @@ static struct batch_plan *oldest_plan(struct batch *b)
 	return oldest;
 }
 
+/* ---- of plans that no id names --------------------------------------------------------------- */
+
 static bool is_unnamed(const struct batch_plan *plan)
 {
 	return plan->plan_id == 0 && plan->schedule_id != 0;
 }
 
-/* The one of those without an id that was used longest ago, where another would be too many, or
- * more bytes than they may have; else NULL. */
-static struct batch_plan *oldest_unnamed(struct batch *b, size_t bytes)
+static size_t unnamed_bytes(const struct batch *b, uint32_t *ret_n)
 {
-	struct batch_plan *oldest = NULL;
-	uint32_t n = 0;
+	size_t bytes = 0;
+
+	*ret_n = 0;
+	for (uint32_t i = 0; i < BATCH_PLANS; i++) {
+		if (!is_unnamed(&b->plans[i]))
+			continue;
+		bytes += b->plans[i].device.bytes;
+		++*ret_n;
+	}
+	return bytes;
+}
+
+/* One of them, or NULL: that which was used longest ago, if nobody will ask for it again; else the
+ * last, as of many that go round the others are found then. */
+static struct batch_plan *unnamed_to_go(struct batch *b)
+{
+	struct batch_plan *first = NULL, *last = NULL;
 
 	for (uint32_t i = 0; i < BATCH_PLANS; i++) {
 		struct batch_plan *plan = &b->plans[i];
 
 		if (!is_unnamed(plan))
 			continue;
-		n++;
-		bytes += plan->device.bytes;
-		if (!oldest || plan->used < oldest->used)
-			oldest = plan;
+		first = !first || plan->used < first->used ? plan : first;
+		last = !last || plan->used > last->used ? plan : last;
 	}
-	return n < BATCH_UNNAMED && bytes <= BATCH_UNNAMED_BYTES ? NULL : oldest;
+	return first && b->uses - first->used > BATCH_UNNAMED_PATIENCE ? first : last;
 }
 
-/* Whose place a plan of so many bytes takes: that of the plan which it replaces, if that has room
- * and the batch at hand has not used it, as to get memory takes longer than a layer. Memory that
- * would have to go is best taken over. */
-static struct batch_plan *find_place(struct batch *b, size_t bytes, const struct backend_job *job)
-{
-	struct batch_plan *plan = plan_find(b, job->replaces, job->shape), *old;
+/* ---- whose place ----------------------------------------------------------------------------- */
 
-	if (plan && bytes <= plan->device.bytes && plan->used <= b->uses_before)
-		return plan;
-	plan = job->plan_id ? NULL : oldest_unnamed(b, bytes);
-	if (plan)
-		return plan;
-	plan = oldest_plan(b);
+/* One that nobody asks for again, with so much memory; NULL: none. */
+static struct batch_plan *find_free(struct batch *b, size_t bytes)
+{
+	for (uint32_t i = 0; i < BATCH_PLANS; i++)
+		if (b->plans[i].used == 0 && b->plans[i].device.bytes >= bytes)
+			return &b->plans[i];
+	return NULL;
+}
+
+/* That of the oldest. Memory that would have to go is best taken over. */
+static struct batch_plan *find_any(struct batch *b, size_t bytes)
+{
+	struct batch_plan *plan = oldest_plan(b), *old;
 	bool fits = plans_bytes(b) - plan->device.bytes + queue_room(bytes) <= BATCH_PLANS_BYTES;
 
 	if (bytes <= plan->device.bytes || fits)
@@ -122,12 +136,33 @@ static struct batch_plan *find_place(struct batch *b, size_t bytes, const struct
 	return old ? old : plan;
 }
 
+/* Whose place a plan of so many bytes takes: that of the plan which it replaces, if that has room
+ * and the batch at hand has not used it, as to get memory takes longer than a layer. Those that no
+ * id names have some of the places and some of the memory. */
+static struct batch_plan *find_place(struct batch *b, size_t bytes, const struct backend_job *job,
+				     uint64_t schedule_id)
+{
+	struct batch_plan *plan = plan_find(b, job->replaces, job->shape);
+	uint32_t n;
+
+	if (plan && bytes <= plan->device.bytes && plan->used <= b->uses_before)
+		return plan;
+	plan = NULL;
+	if (schedule_id &&
+	    (unnamed_bytes(b, &n) + queue_room(bytes) > BATCH_UNNAMED_BYTES || n == BATCH_UNNAMED))
+		plan = unnamed_to_go(b);
+	else if (job->plan_id == 0)
+		plan = find_free(b, bytes);
+	return plan ? plan : find_any(b, bytes);
+}
+
 /* The plan gets memory, what it had is lost. All stay within their bounds, if need be without those
  * of others. */
-static int plan_grow(struct batch *b, struct batch_plan *plan, size_t bytes)
+static int plan_grow(struct batch *b, struct batch_plan *plan, size_t bytes, uint64_t schedule_id)
 {
 	size_t room = queue_room(bytes);
 	struct batch_plan *old;
+	uint32_t n;
 
 	if (bytes <= plan->device.bytes && plans_bytes(b) <= BATCH_PLANS_BYTES)
 		return 0;
@@ -135,6 +170,9 @@ static int plan_grow(struct batch *b, struct batch_plan *plan, size_t bytes)
 	if (queue_await(&b->queue) != 0)
 		return -EIO;
 	plan_free(plan);
+	while (schedule_id && unnamed_bytes(b, &n) + room > BATCH_UNNAMED_BYTES &&
+	       (old = unnamed_to_go(b)) != NULL)
+		plan_free(old);
 	while (plans_bytes(b) + room > BATCH_PLANS_BYTES && (old = oldest_with_memory(b)) != NULL)
 		plan_free(old);
 	return queue_grow(&b->queue, &plan->device, bytes);
@@ -222,9 +260,9 @@ static struct batch_plan *find_plan_of(struct batch *b, uint64_t schedule_id)
 
 /* A plan with room for the schedule. 0, -ENOMEM, -EIO. */
 static int take_place(struct batch *b, const struct backend_job *job, const struct schedule *p,
-		      struct batch_ahead *ahead, struct batch_plan **ret)
+		      uint64_t schedule_id, struct batch_ahead *ahead, struct batch_plan **ret)
 {
-	struct batch_plan *plan = find_place(b, plan_bytes(p), job);
+	struct batch_plan *plan = find_place(b, plan_bytes(p), job, schedule_id);
 	int r = 0;
 
 	plan_forget(plan);
@@ -233,11 +271,12 @@ static int take_place(struct batch *b, const struct backend_job *job, const stru
 	else
 		r = plan_keep_tails(plan, p, job_n_rows(job));
 	if (!r)
-		r = plan_grow(b, plan, plan_bytes(p));
+		r = plan_grow(b, plan, plan_bytes(p), schedule_id);
 	if (r)
 		return r;
 	memcpy(&plan->shape, job->shape, sizeof(plan->shape));
 	plan_place(plan, p);
+	plan->schedule_id = schedule_id;
 	*ret = plan;
 	return 0;
 }
@@ -258,10 +297,9 @@ int plan_prepare(struct batch *b, const struct backend_job *job, const bool *wan
 	*ret_schedule = *ret ? NULL : schedule;
 	if (r || *ret)
 		return r;
-	r = take_place(b, job, schedule, ahead, ret);
+	r = take_place(b, job, schedule, schedule_id, ahead, ret);
 	if (r)
 		return r;
 	(*ret)->plan_id = wanted ? 0 : job->plan_id;
-	(*ret)->schedule_id = schedule_id;
 	return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * schedule_cache.c - see schedule_cache.h. What was asked for longest ago makes room for what is
- * new, but nothing that may be asked for again soon.
+ * schedule_cache.c - see schedule_cache.h. What was asked for so long ago that nobody will ask for
+ * it again makes room for what is new, and nothing else does.
  */
 #include "schedule_cache.h"
 
@@ -31,6 +31,7 @@ static bool is_of(const struct schedule_cache_entry *e, const struct schedule_wa
 	       e->choice.work_tile_tokens == want->choice.work_tile_tokens &&
 	       e->choice.share == want->choice.share &&
 	       is_same(&e->shape, want->shape, 1, sizeof(e->shape)) &&
+	       is_same(&e->costs, want->costs, 1, sizeof(e->costs)) &&
 	       is_same_list(&e->list, want->list);
 }
 
@@ -116,22 +117,44 @@ static bool is_old(const struct schedule_cache *cache, const struct schedule_cac
 	return !e->id || cache->n_asked - e->asked > SCHEDULE_CACHE_PATIENCE;
 }
 
-/* An empty place, if there is room for so many bytes; NULL: what there is is needed. */
-static struct schedule_cache_entry *find_place(struct schedule_cache *cache, size_t bytes)
+static struct schedule_cache_entry *oldest(struct schedule_cache *cache)
 {
 	struct schedule_cache_entry *oldest = &cache->entries[0];
+
+	for (uint32_t i = 1; i < SCHEDULE_CACHE_ENTRIES; i++)
+		if (cache->entries[i].asked < oldest->asked)
+			oldest = &cache->entries[i];
+	return oldest;
+}
+
+static struct schedule_cache_entry *oldest_there_is(struct schedule_cache *cache)
+{
+	struct schedule_cache_entry *oldest = NULL;
 
 	for (uint32_t i = 0; i < SCHEDULE_CACHE_ENTRIES; i++) {
 		struct schedule_cache_entry *e = &cache->entries[i];
 
-		if (cache->bytes + bytes > SCHEDULE_CACHE_BYTES && is_old(cache, e))
-			drop(cache, e);
-		oldest = e->asked < oldest->asked ? e : oldest;
+		if (e->id && (!oldest || e->asked < oldest->asked))
+			oldest = e;
 	}
-	if (cache->bytes + bytes > SCHEDULE_CACHE_BYTES || !is_old(cache, oldest))
-		return NULL;
-	drop(cache, oldest);
 	return oldest;
+}
+
+/* An empty place, with room for so many bytes; NULL: what there is is needed. */
+static struct schedule_cache_entry *find_place(struct schedule_cache *cache, size_t bytes)
+{
+	struct schedule_cache_entry *place = oldest(cache), *e;
+
+	if (bytes > SCHEDULE_CACHE_BYTES || !is_old(cache, place))
+		return NULL;
+	drop(cache, place);
+	while (cache->bytes + bytes > SCHEDULE_CACHE_BYTES) {
+		e = oldest_there_is(cache);
+		if (!is_old(cache, e))
+			return NULL;
+		drop(cache, e);
+	}
+	return place;
 }
 
 /* NULL: it is not kept. */
@@ -152,6 +175,7 @@ static struct schedule_cache_entry *keep(struct schedule_cache *cache,
 	e->bytes = bytes;
 	e->shape = *want->shape;
 	e->choice = want->choice;
+	e->costs = *want->costs;
 	e->n_blocks = want->n_blocks;
 	cache->bytes += bytes;
 	return e;

@@ -26,6 +26,7 @@ struct schedule_cache_entry {
 	struct work_shape shape;
 	struct work_list list;
 	struct schedule_choice choice;
+	struct costs costs;
 	uint32_t n_blocks;
 	struct schedule schedule; /* owned */
 };
@@ -37,8 +38,8 @@ struct schedule_cache {
 	size_t bytes;
 };
 
-/* The schedule of want, which has no tails and wants all rows; costs, code and pages are the same
- * whenever the cache is asked. *ret: an entry's, or *making, in which it was made. *ret_id: the
+/* The schedule of want, which has no tails and wants all rows; code and pages are the same whenever
+ * the cache is asked. *ret: an entry's, or *making, in which it was made. *ret_id: the
  * entry's; 0: it is not kept. Both hold until the next call. 0 or -ENOMEM. */
 MUST_CHECK int schedule_cache_get(struct schedule_cache *cache, const struct schedule_want *want,
 				  struct schedule *making, const struct schedule **ret,

@@ -52,7 +52,7 @@ static uint32_t end_below(const struct make *m, const struct strip *strip, const
 {
 	uint32_t low = i, high, step = 1;
 
-	for (; low + step < end && are_below(m, strip, like, i, low + step, limit_ns); step *= 2)
+	for (; low + step <= end && are_below(m, strip, like, i, low + step, limit_ns); step *= 2)
 		low += step;
 	high = min_u32(low + step, end + 1);
 	while (low + 1 < high) {

@@ -15,16 +15,20 @@
 struct reach {
 	uint32_t row_begin, row_end; /* of the list */
 	uint32_t pos;
-	uint32_t n_kv_blocks;
-	double read_ns;
+	uint32_t n_kv_blocks, n_copies;
 };
 
 /* ---- making --------------------------------------------------------------------------------- */
 
+static double read_ns(const struct make *m, uint32_t n_kv_blocks, uint32_t n_copies)
+{
+	return n_kv_blocks * m->read_ns + n_copies * m->want->costs->copy_ns;
+}
+
 void run_weigh(const struct make *m, struct run *run)
 {
 	run->piece_kv_blocks = ceil_div(run->n_kv_blocks, run->n_pieces);
-	run->read_ns = run->n_kv_blocks * m->read_ns + run_copies(run, 0) * m->want->costs->copy_ns;
+	run->read_ns = read_ns(m, run->n_kv_blocks, run_copies(run, 0));
 }
 
 static uint32_t kv_blocks_of(const struct work_piece *piece)
@@ -92,7 +96,7 @@ static int make_reaches(struct make *m)
 			reach.row_end = min_u32(reach.row_end, runs[i].row_end);
 			reach.pos = max_u32(reach.pos, runs[i].pos);
 			reach.n_kv_blocks += runs[i].n_kv_blocks;
-			reach.read_ns += runs[i].read_ns;
+			reach.n_copies += run_copies(&runs[i], 0);
 			reaches[i] = reach;
 		}
 	}
@@ -166,5 +170,5 @@ double runs_sum(const struct make *m, const struct strip *strip, uint32_t begin,
 	const struct reach *to = end > begin ? &reaches[end - 1] : from;
 
 	*ret_n_kv_blocks = to->n_kv_blocks - from->n_kv_blocks;
-	return to->read_ns - from->read_ns;
+	return read_ns(m, *ret_n_kv_blocks, to->n_copies - from->n_copies);
 }
