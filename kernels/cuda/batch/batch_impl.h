@@ -1,8 +1,8 @@
 /*
  * batch_impl.h - between the parts of a batch's way, from low to high: one plan (batch_plan.c),
- * plans made ahead (batch_ahead.c), plans that are kept (batch_plans.c), tables that go up with a
- * batch (batch_tables.c), jobs of chosen blocks, launches that stand, and the batch itself
- * (batch.c).
+ * plans made ahead (batch_ahead.c), schedules found again (schedule_cache.c), plans that are kept
+ * (batch_plans.c), tables that go up with a batch (batch_tables.c), jobs of chosen blocks, launches
+ * that stand, and the batch itself (batch.c).
  */
 #ifndef COPPICE_CUDA_BATCH_IMPL_H
 #define COPPICE_CUDA_BATCH_IMPL_H
