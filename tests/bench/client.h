@@ -20,8 +20,7 @@
 
 struct client_options {
 	uint32_t seqs, prefix, layers, tokens, q_heads, kv_heads, dim;
-	/* Of each sequence in a step: 1: it decodes; else a prompt's, behind the prefix each time
-	 */
+	/* Of each sequence in a step. 1: it decodes; more: a prompt's, always behind the prefix */
 	uint32_t rows;
 	uint32_t stagger_ms; /* the moment is drawn from so many */
 	enum coppice_memory memory;
