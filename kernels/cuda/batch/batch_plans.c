@@ -82,18 +82,18 @@ static bool is_unnamed(const struct batch_plan *plan)
 	return plan->plan_id == 0 && plan->schedule_id != 0;
 }
 
-static size_t unnamed_bytes(const struct batch *b, uint32_t *ret_n)
+/* May there be another, of so many bytes? */
+static bool unnamed_fit(const struct batch *b, size_t bytes)
 {
-	size_t bytes = 0;
+	uint32_t n = 1;
 
-	*ret_n = 0;
 	for (uint32_t i = 0; i < BATCH_PLANS; i++) {
 		if (!is_unnamed(&b->plans[i]))
 			continue;
 		bytes += b->plans[i].device.bytes;
-		++*ret_n;
+		n++;
 	}
-	return bytes;
+	return n <= BATCH_UNNAMED && bytes <= BATCH_UNNAMED_BYTES;
 }
 
 /* One of them, or NULL: that which was used longest ago, if nobody will ask for it again; else the
@@ -143,13 +143,11 @@ static struct batch_plan *find_place(struct batch *b, size_t bytes, const struct
 				     uint64_t schedule_id)
 {
 	struct batch_plan *plan = plan_find(b, job->replaces, job->shape);
-	uint32_t n;
 
 	if (plan && bytes <= plan->device.bytes && plan->used <= b->uses_before)
 		return plan;
 	plan = NULL;
-	if (schedule_id &&
-	    (unnamed_bytes(b, &n) + queue_room(bytes) > BATCH_UNNAMED_BYTES || n == BATCH_UNNAMED))
+	if (schedule_id && !unnamed_fit(b, queue_room(bytes)))
 		plan = unnamed_to_go(b);
 	else if (job->plan_id == 0)
 		plan = find_free(b, bytes);
@@ -162,7 +160,6 @@ static int plan_grow(struct batch *b, struct batch_plan *plan, size_t bytes, uin
 {
 	size_t room = queue_room(bytes);
 	struct batch_plan *old;
-	uint32_t n;
 
 	if (bytes <= plan->device.bytes && plans_bytes(b) <= BATCH_PLANS_BYTES)
 		return 0;
@@ -170,8 +167,7 @@ static int plan_grow(struct batch *b, struct batch_plan *plan, size_t bytes, uin
 	if (queue_await(&b->queue) != 0)
 		return -EIO;
 	plan_free(plan);
-	while (schedule_id && unnamed_bytes(b, &n) + room > BATCH_UNNAMED_BYTES &&
-	       (old = unnamed_to_go(b)) != NULL)
+	while (schedule_id && !unnamed_fit(b, room) && (old = unnamed_to_go(b)) != NULL)
 		plan_free(old);
 	while (plans_bytes(b) + room > BATCH_PLANS_BYTES && (old = oldest_with_memory(b)) != NULL)
 		plan_free(old);

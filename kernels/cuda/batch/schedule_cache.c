@@ -127,34 +127,19 @@ static struct schedule_cache_entry *oldest(struct schedule_cache *cache)
 	return oldest;
 }
 
-static struct schedule_cache_entry *oldest_there_is(struct schedule_cache *cache)
-{
-	struct schedule_cache_entry *oldest = NULL;
-
-	for (uint32_t i = 0; i < SCHEDULE_CACHE_ENTRIES; i++) {
-		struct schedule_cache_entry *e = &cache->entries[i];
-
-		if (e->id && (!oldest || e->asked < oldest->asked))
-			oldest = e;
-	}
-	return oldest;
-}
-
 /* An empty place, with room for so many bytes; NULL: what there is is needed. */
 static struct schedule_cache_entry *find_place(struct schedule_cache *cache, size_t bytes)
 {
-	struct schedule_cache_entry *place = oldest(cache), *e;
+	struct schedule_cache_entry *place = oldest(cache);
 
 	if (bytes > SCHEDULE_CACHE_BYTES || !is_old(cache, place))
 		return NULL;
 	drop(cache, place);
-	while (cache->bytes + bytes > SCHEDULE_CACHE_BYTES) {
-		e = oldest_there_is(cache);
-		if (!is_old(cache, e))
-			return NULL;
-		drop(cache, e);
-	}
-	return place;
+	for (uint32_t i = 0; i < SCHEDULE_CACHE_ENTRIES; i++)
+		if (cache->bytes + bytes > SCHEDULE_CACHE_BYTES &&
+		    is_old(cache, &cache->entries[i]))
+			drop(cache, &cache->entries[i]);
+	return cache->bytes + bytes <= SCHEDULE_CACHE_BYTES ? place : NULL;
 }
 
 /* NULL: it is not kept. */

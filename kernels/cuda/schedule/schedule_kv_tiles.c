@@ -221,9 +221,10 @@ static int emit_kv_tiles(struct make *m, const struct cut *cut, struct queue *qu
 
 	for (uint32_t t = 0; t < n && !r; t += n_put) {
 		struct kv_tile to = {ret->meta + t, ret->source + t};
+		bool alike = are_alike(kv_blocks, queue, n - t);
 
-		n_put = are_alike(kv_blocks, queue, n - t) ? n - t : 1;
-		if (are_alike(kv_blocks, queue, n_put))
+		n_put = alike ? n - t : 1;
+		if (alike || are_alike(kv_blocks, queue, 1))
 			plain = put_alike(m, cut, queue, n_put, to);
 		else
 			plain = put_each(m, cut, queue, to);
@@ -257,10 +258,11 @@ static uint32_t warp_groups_of(uint32_t blocks)
 /* The warps of the queue's wide tile i. */
 static uint32_t wide_tile_warps(const struct queue *queue, uint32_t i)
 {
-	uint32_t blocks = queue->same;
+	uint32_t blocks = 0;
 
-	for (uint32_t g = i * WIDE_TILE_BLOCKS;
-	     !queue->same && g < (i + 1) * WIDE_TILE_BLOCKS && g < queue->n; g++)
+	if (queue->same)
+		return warp_groups_of(queue->same);
+	for (uint32_t g = i * WIDE_TILE_BLOCKS; g < (i + 1) * WIDE_TILE_BLOCKS && g < queue->n; g++)
 		blocks |= queue->blocks[g];
 	return warp_groups_of(blocks);
 }
