@@ -255,7 +255,7 @@ struct abi_lane {
 	/* The daemon writes these. */
 	/* tickets completed, in order; its low half is the clients' futex */
 	ABI_LINE _Atomic uint64_t done;
-	/* tickets that are done, or whose step a device is at: a matter of microseconds */
+	/* tickets that are done, or in a moment: a device is at the step, or at a decode's end */
 	_Atomic uint64_t soon;
 
 	/* Handed over and back, step by step: the client's stream writes 1 into ready_words[i], the

@@ -77,6 +77,14 @@ static inline uint64_t ring_done(const struct abi_lane *lane)
 	return atomic_load_explicit(&lane->done, memory_order_acquire);
 }
 
+/* Client: is it done in a moment? Not said of all; of what a dead daemon leaves never. */
+static inline bool ring_is_soon(const struct abi_lane *lane, uint64_t ticket)
+{
+	uint64_t soon = atomic_load_explicit(&lane->soon, memory_order_relaxed);
+
+	return soon >= ticket && soon < ABI_RELEASED;
+}
+
 /* Client: the completion of a ticket that is done and not yet overrun. */
 static inline struct abi_completion ring_completion(const struct abi_lane *lane, uint64_t ticket)
 {
@@ -149,7 +157,8 @@ static inline void ring_complete(struct abi_lane *lane, uint64_t ticket,
 	atomic_store_explicit(&lane->done, ticket, memory_order_release);
 }
 
-/* Daemon: the step with this ticket, the next to complete, is on the device. Nothing but time
+/* Daemon: the entry with this ticket, the next to complete, is done in a moment: its step is on the
+ * device, or the last of a decode. Who sleeps on done may be woken for that. Nothing but time
  * depends on it. */
 static inline void ring_tell_soon(struct abi_lane *lane, uint64_t ticket)
 {

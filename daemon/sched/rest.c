@@ -23,7 +23,7 @@ static void look_at_cores(struct sched *s)
 
 	s->spin_look_ns = s->core.now_ns + SPIN_LOOK_NS;
 	s->spin_ns = client_spin_us * UINT64_C(1000);
-	s->input_wait.spins = client_spin_us > 0;
+	s->core.spins = client_spin_us > 0;
 	if (atomic_load_explicit(&s->board->client_spin_us, memory_order_relaxed) != client_spin_us)
 		atomic_store_explicit(&s->board->client_spin_us, client_spin_us,
 				      memory_order_relaxed);

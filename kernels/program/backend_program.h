@@ -113,6 +113,9 @@ struct backend_program_ops {
 	 * are gone. */
 	MUST_CHECK int (*run)(struct backend *b, const struct backend_run *run,
 			      struct backend_ran *ret);
+	/* Of the run that was begun last, by its id: the last rows of its head are on their way,
+	 * and what comes of them soon there. Does not block. NULL: nobody knows. */
+	bool (*is_ending)(struct backend *b, uint64_t id);
 	void (*cost)(struct backend *b, const struct backend_program *program,
 		     struct backend_program_cost *ret);
 };

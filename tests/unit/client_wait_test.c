@@ -138,6 +138,39 @@ static void *complete_for_a_spinner(void *arg)
 	return NULL;
 }
 
+/* Says that the ticket is soon done, until nobody sleeps any more; then waits for as many looks at
+ * the clock as a spinner's. */
+static void *tell_a_sleeper(void *arg)
+{
+	struct abi_lane *shared = arg;
+	unsigned n;
+
+	while (atomic_load(&shared->sleepers) == 0)
+		sched_yield();
+	ring_tell_soon(shared, 1);
+	while (ring_client_asleep(shared)) {
+		__real_syscall(SYS_futex, ring_done_futex(shared), FUTEX_WAKE, 1, NULL, NULL, 0);
+		sched_yield();
+	}
+	n = atomic_load(&n_clocks_seen);
+	while (atomic_load(&n_clocks_seen) < n + 20)
+		sched_yield();
+	complete(shared);
+	return NULL;
+}
+
+/* Says so, and does not complete it. */
+static void *tell_in_vain(void *arg)
+{
+	struct abi_lane *shared = arg;
+
+	while (atomic_load(&shared->sleepers) == 0)
+		sched_yield();
+	ring_tell_soon(shared, 1);
+	__real_syscall(SYS_futex, ring_done_futex(shared), FUTEX_WAKE, 1, NULL, NULL, 0);
+	return NULL;
+}
+
 static void wait_while(struct fixture *f, void *(*daemon)(void *))
 {
 	pthread_t thread;
@@ -195,6 +228,42 @@ static void it_spins_no_longer_than_it_is_to_wait(void **state)
 	assert_in_range(n_clocks_before_sleep, 10, 10 + CLOCKS_BESIDE);
 }
 
+static void what_is_soon_done_wakes_it_and_it_spins(void **state)
+{
+	struct fixture *f = *state;
+
+	f->board.client_spin_us = 1;
+	wait_while(f, tell_a_sleeper);
+	assert_int_equal(f->lane.segment.shared->sleepers, 0);
+}
+
+/* It asks once more for the daemon, and for the time that is left. */
+static void what_is_not_done_soon_after_all_lets_it_sleep_again(void **state)
+{
+	struct fixture *f = *state;
+	pthread_t thread;
+
+	f->board.client_spin_us = 1;
+	assert_int_equal(pthread_create(&thread, NULL, tell_in_vain, f->lane.segment.shared), 0);
+	assert_int_equal(coppice_wait(&f->lane, 1, 20 * NS_PER_MS), -ETIMEDOUT);
+	pthread_join(thread, NULL);
+	assert_true(n_sleeps >= 2);
+	assert_int_equal(f->lane.segment.shared->sleepers, 0);
+}
+
+/* Where no core is free it sleeps on. */
+static void where_it_is_not_to_spin_soon_is_no_reason_to_wake(void **state)
+{
+	struct fixture *f = *state;
+
+	is_played = true;
+	f->board.client_spin_us = 0;
+	ring_tell_soon(f->lane.segment.shared, 1);
+	assert_int_equal(coppice_wait(&f->lane, 1, 10 * NS_PER_US), -ETIMEDOUT);
+	assert_true(n_sleeps > 0);
+	assert_in_range(n_clocks_before_sleep, 0, CLOCKS_OF_A_SLEEP);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -205,6 +274,9 @@ int main(void)
 		TEST(it_sleeps_when_it_has_spun_enough),
 		TEST(it_spins_as_many_microseconds_as_the_board_says),
 		TEST(it_spins_no_longer_than_it_is_to_wait),
+		TEST(what_is_soon_done_wakes_it_and_it_spins),
+		TEST(what_is_not_done_soon_after_all_lets_it_sleep_again),
+		TEST(where_it_is_not_to_spin_soon_is_no_reason_to_wake),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,14 +53,14 @@ static void test_clients_spin_while_a_core_is_free(void **state)
 	rest_at(f, 0);
 	assert_int_equal(f->board.client_spin_us, SPIN_US);
 	assert_int_equal(f->sched.spin_ns, SPIN_US * 1000);
-	assert_true(f->sched.input_wait.spins);
+	assert_true(f->sched.core.spins);
 	f->sched.core.n_cores = 0;
 	rest_at(f, LOOK_NS - 1);
 	assert_int_equal(f->board.client_spin_us, SPIN_US);
 	rest_at(f, LOOK_NS);
 	assert_int_equal(f->board.client_spin_us, 0);
 	assert_int_equal(f->sched.spin_ns, 0);
-	assert_false(f->sched.input_wait.spins);
+	assert_false(f->sched.core.spins);
 }
 
 int main(void)

@@ -34,10 +34,12 @@ foreach(unit pass_plans pass_foresee pass_longer)
 		LIBS unit_fixtures coppice_daemon LABELS unit tsan)
 endforeach()
 
-foreach(unit pass_layers pass_awaited pass_claims pass_draft pass_requests)
+foreach(unit pass_layers pass_awaited pass_claims pass_draft pass_requests pass_ending)
 	coppice_test(NAME ${unit}_test SOURCES unit/${unit}_test.c
 		LIBS unit_fixtures coppice_daemon LABELS unit)
 endforeach()
+
+target_link_options(pass_ending_test PRIVATE -Wl,--wrap=syscall)
 
 # What the store and the planner say of a path's length.
 foreach(asked store_node_n_tokens store_node_pos store_seq_n_tokens store_seq_view plan_make)

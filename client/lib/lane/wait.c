@@ -2,7 +2,8 @@
  * wait.c - polling and waiting for tickets, and the sentence of one that failed.
  *
  * A waiter spins as long as the daemon advises, then sleeps on the low half of done. It sleeps in
- * slices: between them it looks whether the daemon has died, of which no futex tells.
+ * slices: between them it looks whether the daemon has died, of which no futex tells. Where the
+ * daemon says that it will not be long any more, it gets up and spins once again.
  */
 #include "wait.h"
 
@@ -20,6 +21,7 @@
 #define FIRST_SLICE_NS (1 * NS_PER_MS)
 #define LAST_SLICE_NS (100 * NS_PER_MS)
 #define SPINS_PER_CLOCK 32
+#define SOON_NS (2 * NS_PER_MS) /* what is soon done has been by then, or it is worth a sleep */
 
 /* The completion of a ticket that is done. */
 static int fetch(struct coppice_lane *lane, uint64_t ticket, struct abi_completion *ret)
@@ -95,15 +97,18 @@ static inline void relax(void)
 #endif
 }
 
-/* Spins for as long as the board says, at most timeout_ns. True: the ticket is done. */
-static bool spin(struct coppice_lane *lane, uint64_t ticket, uint64_t timeout_ns)
+/* For as long as the board says. */
+static uint64_t advised_ns(const struct coppice_lane *lane)
 {
-	uint64_t spin_ns = NS_PER_US * atomic_load_explicit(&lane->c->board->client_spin_us,
-							    memory_order_relaxed);
+	return NS_PER_US *
+	       atomic_load_explicit(&lane->c->board->client_spin_us, memory_order_relaxed);
+}
+
+/* True: the ticket is done. */
+static bool spin(struct coppice_lane *lane, uint64_t ticket, uint64_t spin_ns)
+{
 	uint64_t until_ns;
 
-	if (spin_ns > timeout_ns)
-		spin_ns = timeout_ns;
 	if (spin_ns == 0)
 		return false;
 	until_ns = clock_add_ns(clock_now_ns(), spin_ns);
@@ -138,52 +143,79 @@ static int look_around(struct coppice_lane *lane, uint64_t deadline_ns)
 	return 0;
 }
 
-static int sleep_until_done(struct coppice_lane *lane, uint64_t ticket, uint64_t deadline_ns)
+/* What a waiter sleeps for. */
+struct sleep {
+	uint64_t ticket, deadline_ns;
+	bool until_soon; /* or until it is done in a moment */
+};
+
+static bool is_over(struct coppice_lane *lane, const struct sleep *sleep)
+{
+	return lane_done(lane) >= sleep->ticket ||
+	       (sleep->until_soon && ring_is_soon(lane->segment.shared, sleep->ticket));
+}
+
+static int sleep_until_over(struct coppice_lane *lane, const struct sleep *sleep)
 {
 	uint64_t slice_ns = FIRST_SLICE_NS;
 	uint64_t done;
 	int r = 0;
 
-	while (lane_done(lane) < ticket) {
-		uint64_t left_ns = clock_left_ns(deadline_ns);
+	while (!is_over(lane, sleep)) {
+		uint64_t left_ns = clock_left_ns(sleep->deadline_ns);
 
 		done = ring_done(lane->segment.shared);
-		if (done >= ticket && done < ABI_RELEASED)
+		if (done >= sleep->ticket && done < ABI_RELEASED)
 			continue;
 		sleep_slice(lane, done, min_u64(left_ns, slice_ns));
-		if (ring_done(lane->segment.shared) != done)
+		if (ring_done(lane->segment.shared) != done || is_over(lane, sleep))
 			continue;
-		r = look_around(lane, deadline_ns);
+		r = look_around(lane, sleep->deadline_ns);
 		if (r < 0)
 			break;
 		slice_ns = slice_ns < LAST_SLICE_NS / 2 ? 2 * slice_ns : LAST_SLICE_NS;
 	}
 	/* What has come at the last moment has come. */
-	return lane_done(lane) >= ticket ? 0 : r;
+	return is_over(lane, sleep) ? 0 : r;
 }
 
-static int sleep_counted(struct coppice_lane *lane, uint64_t ticket, uint64_t deadline_ns)
+static int sleep_counted(struct coppice_lane *lane, const struct sleep *sleep)
 {
 	int r;
 
 	atomic_fetch_add_explicit(&lane->segment.shared->sleepers, 1, memory_order_relaxed);
 	/* Between the count and the look at done; ring_client_asleep has the other fence. */
 	atomic_thread_fence(memory_order_seq_cst);
-	r = sleep_until_done(lane, ticket, deadline_ns);
+	r = sleep_until_over(lane, sleep);
 	atomic_fetch_sub_explicit(&lane->segment.shared->sleepers, 1, memory_order_relaxed);
 	return r;
 }
 
+/* Awake it is not among the sleepers, whom the daemon would take the time to wake. */
+static int sleep_and_spin(struct coppice_lane *lane, struct sleep *sleep)
+{
+	int r = sleep_counted(lane, sleep);
+
+	if (r < 0 || spin(lane, sleep->ticket, min_u64(SOON_NS, clock_left_ns(sleep->deadline_ns))))
+		return r;
+	sleep->until_soon = false;
+	return sleep_counted(lane, sleep);
+}
+
 static int wait_done(struct coppice_lane *lane, uint64_t ticket, uint64_t timeout_ns)
 {
+	uint64_t spin_ns = advised_ns(lane);
+	struct sleep sleep = {.ticket = ticket, .until_soon = spin_ns > 0};
 	int r = 0;
 
-	if (lane_done(lane) >= ticket || spin(lane, ticket, timeout_ns))
+	if (lane_done(lane) >= ticket || spin(lane, ticket, min_u64(spin_ns, timeout_ns)))
 		return 0;
-	if (timeout_ns == 0)
+	if (timeout_ns == 0) {
 		r = -ETIMEDOUT;
-	else
-		r = sleep_counted(lane, ticket, clock_add_ns(clock_now_ns(), timeout_ns));
+	} else {
+		sleep.deadline_ns = clock_add_ns(clock_now_ns(), timeout_ns);
+		r = sleep_and_spin(lane, &sleep);
+	}
 	if (r == -ETIMEDOUT)
 		explain(lane->c->key, r, "ticket %llu is still in flight",
 			(unsigned long long)ticket);

@@ -32,6 +32,7 @@ struct sched_core {
 	uint64_t deaf_since_ns;
 	uint64_t next_tick_ns; /* when the store's clocks are to be looked at; 0: at once */
 	uint32_t n_cores;
+	bool spins; /* this thread does, and clients do, as cores are free */
 	_Atomic bool failed; /* scheduler -> loop: the backend has, for good */
 	bool draining; /* no new sequences */
 	struct sched_status stats; /* the counters of it */

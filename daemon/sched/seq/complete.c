@@ -80,3 +80,10 @@ void complete_entry(struct sched_core *core, struct sched_lane *lane, const stru
 	if (lane->notify_fd >= 0 && ring_take_notify(lane->shared))
 		ring_descriptor(core, lane);
 }
+
+void complete_soon(struct sched_core *core, struct sched_lane *lane)
+{
+	ring_tell_soon(lane->shared, lane->accepted);
+	if (ring_client_asleep(lane->shared))
+		wake_sleepers(core, lane->shared);
+}

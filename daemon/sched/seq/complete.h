@@ -18,4 +18,7 @@ static inline struct outcome outcome_bad(int status, enum abi_reason reason, uin
 void complete_entry(struct sched_core *core, struct sched_lane *lane,
 		    const struct outcome *outcome);
 
+/* That entry is done in a moment: whoever sleeps until it is gets up, so as to see it at once. */
+void complete_soon(struct sched_core *core, struct sched_lane *lane);
+
 #endif

@@ -67,7 +67,7 @@ static uint64_t pause_between_looks_ns(const struct input_wait *w, const struct 
 {
 	uint64_t for_ns = w->core->now_ns - lane->await_since_ns;
 
-	if (w->spins && for_ns < LOOK_EACH_NS)
+	if (w->core->spins && for_ns < LOOK_EACH_NS)
 		return 0;
 	return min_u64(for_ns / LOOK_PART, LOOK_MAX_NS);
 }

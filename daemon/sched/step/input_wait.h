@@ -17,7 +17,6 @@ struct input_wait {
 	/* when to look at the first of them; UINT64_MAX: at none */
 	uint64_t look_ns;
 	uint64_t since_ns; /* since when the newest of them waits */
-	bool spins; /* the scheduler does, as cores are free */
 };
 
 void input_wait_init(struct input_wait *w, struct sched_core *core);

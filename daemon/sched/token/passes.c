@@ -19,6 +19,7 @@
 
 #include "daemon/program/held_program.h"
 #include "daemon/sched/core/turns.h"
+#include "daemon/sched/seq/complete.h"
 #include "daemon/sched/step/step_end.h"
 
 #include <errno.h>
@@ -165,7 +166,7 @@ static void submit(struct passes *p, const struct room *room)
 {
 	bool follows = p->last_model == room->model;
 
-	p->now->goes_on = false;
+	p->now->goes_on = p->now->announced = false;
 	p->now->took_ns = 0;
 	p->now->ran_ns = 0;
 	expect(p, room);
@@ -262,6 +263,28 @@ bool passes_begin(struct passes *p)
 	return true;
 }
 
+static bool is_ending(const struct passes *p)
+{
+	const struct backend_program_ops *program = p->core->ops->program;
+
+	return program->is_ending && program->is_ending(p->core->backend, p->ran.id);
+}
+
+/* To all that are done with it. Who sleeps is on a core again only some 50 us after it is woken,
+ * and the next pass waits for the last of them. */
+static void announce_end(struct passes *p)
+{
+	if (p->now->announced || !p->core->spins || !is_ending(p))
+		return;
+	p->now->announced = true;
+	for (uint32_t i = 0; i < p->now->job.n_lanes; i++) {
+		struct sched_lane *lane = p->now->job.lanes[i];
+
+		if (decode_tokens_left(lane) <= lane->decode.n_rows)
+			complete_soon(p->core, lane);
+	}
+}
+
 bool passes_poll(struct passes *p)
 {
 	struct sched_core *core = p->core;
@@ -273,6 +296,7 @@ bool passes_poll(struct passes *p)
 		return true;
 	}
 	if (completed < p->ran.id) {
+		announce_end(p);
 		look_who_waits(p);
 		return p->gets_ready && room_get_ready(p);
 	}

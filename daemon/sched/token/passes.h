@@ -40,6 +40,7 @@ struct pass {
 	uint64_t number; /* p->number when it began */
 	bool under_way; /* it has begun, and not ended */
 	bool goes_on; /* the backend has had a segment of it, however little that was */
+	bool announced; /* that it is about to end */
 	uint32_t n_rows; /* of those who are in it */
 	uint32_t n_foreseen; /* how often the next one was thought of */
 	double ns; /* what it is modelled to take */

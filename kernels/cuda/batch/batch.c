@@ -133,7 +133,7 @@ int batch_take_frame(struct batch *b, size_t host, size_t device, struct upload 
 	r = upload_grow(ret, host);
 	if (!r)
 		r = queue_grow(&b->queue, frame->device, device);
-	frame->clock->begin_ns = 0;
+	frame->clock->begin_ns = frame->clock->ending_ns = 0;
 	frame->begun_ns = frame->bus_ns = 0;
 	return r;
 }
@@ -330,6 +330,13 @@ bool batch_settled(struct batch *b, uint64_t id)
 	if (!frame->begun_ns)
 		frame->begun_ns = clock_now_ns();
 	return clock_now_ns() - frame->begun_ns >= SETTLE_NS + frame->bus_ns;
+}
+
+bool batch_is_ending(const struct batch *b, uint64_t id)
+{
+	const struct batch_frame *frame = &b->frames[id % BATCH_FRAMES];
+
+	return frame->id == id && __atomic_load_n(&frame->clock->ending_ns, __ATOMIC_RELAXED);
 }
 
 int batch_move(struct batch *b, const struct work_shape *shape, const struct backend_move *moves,

@@ -135,6 +135,7 @@ MUST_CHECK int batch_conclude(struct batch *b);
 MUST_CHECK int batch_abandon(struct batch *b, bool it_has);
 MUST_CHECK int batch_completed(struct batch *b, uint64_t *ret_id);
 bool batch_settled(struct batch *b, uint64_t id);
+bool batch_is_ending(const struct batch *b, uint64_t id);
 MUST_CHECK int batch_move(struct batch *b, const struct work_shape *shape,
 			  const struct backend_move *moves, uint32_t n);
 

@@ -26,6 +26,7 @@ static int ready(struct batch *b, const struct backend_job *job, size_t host_byt
 	b->n_last = 0;
 	b->uses_before = b->uses;
 	ret->begin_ns = &ret->u.frame->clock->begin_ns;
+	ret->ending_ns = &ret->u.frame->clock->ending_ns;
 	ret->u.begun = true; /* by the caller's first launch */
 	return job_ready(&ret->u, job, &b->needs[0], &ret->in, &ret->attend);
 }

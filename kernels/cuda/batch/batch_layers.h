@@ -30,6 +30,7 @@ struct batch_layers {
 	uint64_t layer_bytes;
 	const struct device_token *tokens; /* new ones, in order of the queries' slots */
 	uint64_t *begin_ns; /* what is launched first writes it */
+	uint64_t *ending_ns; /* what is launched shortly before the end writes it, if anything */
 	bool attended; /* some layer: tables and patches have gone up */
 };
 

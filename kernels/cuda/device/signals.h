@@ -50,7 +50,8 @@ struct device_clock {
 	uint64_t answer; /* of the batch's launch that stood on the device: a call's tag */
 	struct device_exchanged exchanged; /* by all batches up to this */
 	uint64_t end_ns, id; /* written as one */
-	uint64_t pad[2];
+	uint64_t ending_ns; /* of a run: when the last rows of its head began */
+	uint64_t pad;
 };
 
 /* Words of other processes that wait for a batch, in pinned host memory; of that with this id. */

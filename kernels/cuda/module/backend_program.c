@@ -70,6 +70,11 @@ static int programs_run(struct backend *b, const struct backend_run *run, struct
 	return program_run(&b->batch, run, ret);
 }
 
+static bool programs_is_ending(struct backend *b, uint64_t id)
+{
+	return batch_is_ending(&b->batch, id);
+}
+
 static void programs_cost(struct backend *b, const struct backend_program *program,
 			  struct backend_program_cost *ret)
 {
@@ -89,5 +94,6 @@ const struct backend_program_ops backend_program_ops = {
 	.program_prepare = programs_prepare,
 	.program_free = programs_free,
 	.run = programs_run,
+	.is_ending = programs_is_ending,
 	.cost = programs_cost,
 };

@@ -54,6 +54,7 @@ struct device_norm {
 	struct device_rows out;
 	/* row i of what comes out is that of wanted[i], whose hidden row is told; NULL: row i */
 	const struct program_wanted *wanted;
+	uint64_t *begin_ns; /* with wanted: written as it begins; NULL: nowhere */
 	uint32_t stride, bf16; /* of in */
 	uint32_t n, n_rows, n_vocab;
 	float eps;

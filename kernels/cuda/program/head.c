@@ -18,6 +18,7 @@ struct head {
 	struct batch *b;
 	const struct backend_run *run;
 	uint32_t first, n;
+	uint64_t *begin_ns; /* NULL: others come behind them */
 };
 
 static int norm_wanted(const struct head *head)
@@ -31,6 +32,7 @@ static int norm_wanted(const struct head *head)
 		.weight = product_vector(program, &p->tensors[p->final_norm]),
 		.out = {.narrow = s->normed, .narrow_stride = p->hidden, .bf16 = bf16},
 		.wanted = s->wanted + head->first,
+		.begin_ns = head->begin_ns,
 		.stride = s->stride[PROGRAM_X],
 		.n = p->hidden,
 		.n_rows = head->n,
@@ -130,11 +132,11 @@ uint32_t head_blocks(const struct backend_run *run)
 	return ceil_div(run->rows->n_wanted, PROGRAM_HEAD_ROWS);
 }
 
-int head_run(struct batch *b, const struct backend_run *run, uint32_t block)
+int head_run(struct batch *b, const struct backend_run *run, uint32_t block, uint64_t *ending_ns)
 {
-	uint32_t first = block * PROGRAM_HEAD_ROWS;
-	const struct head head = {b, run, first,
-				  min_u32(run->rows->n_wanted - first, PROGRAM_HEAD_ROWS)};
+	uint32_t first = block * PROGRAM_HEAD_ROWS, left = run->rows->n_wanted - first;
+	const struct head head = {b, run, first, min_u32(left, PROGRAM_HEAD_ROWS),
+				  left <= PROGRAM_HEAD_ROWS ? ending_ns : NULL};
 
 	return run_some(&head);
 }

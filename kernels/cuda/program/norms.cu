@@ -9,6 +9,7 @@
 #include "elements.h"
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/device/ptx.cuh"
+#include "kernels/cuda/device/signals.cuh"
 #include "sums.cuh"
 #include "values.cuh"
 
@@ -44,6 +45,10 @@ __global__ void __launch_bounds__(NORM_THREADS)
 {
 	launch_next();
 	launch_wait();
+#if __CUDA_ARCH__ >= 800
+	if (a.begin_ns && blockIdx.x == 0 && threadIdx.x == 0)
+		*a.begin_ns = device_now_ns();
+#endif
 
 	uint32_t row = blockIdx.x;
 	uint64_t from = (uint64_t)(a.wanted ? a.wanted[row].row : row) * a.stride;

@@ -123,7 +123,7 @@ static int run_head(struct pass *pass, struct program_progress *progress)
 	for (; !r && cursor->part < n; cursor->part++) {
 		if (is_time(pass, progress, n))
 			return 0;
-		r = head_run(pass->b, pass->run, cursor->part);
+		r = head_run(pass->b, pass->run, cursor->part, pass->layers.ending_ns);
 	}
 	return r;
 }
