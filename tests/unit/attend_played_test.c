@@ -62,7 +62,7 @@ struct played {
 
 /* How often something was in schedules, since a test began. */
 static struct seen {
-	uint32_t merges, merges_of_nothing, outputs, wide;
+	uint32_t merges, merges_of_nothing, outputs, wide, shared;
 } seen;
 
 /* ---- a tree --------------------------------------------------------------------------------- */
@@ -102,18 +102,18 @@ static void add_query(struct played *p, uint32_t leaf, uint32_t n_rows)
 static void make_tree(struct played *p, struct oracle_random *random)
 {
 	static const uint32_t documents[] = {20, 150, 500};
+	uint32_t document = documents[oracle_below(random, 3)] + oracle_below(random, 60);
 	uint32_t n = 1 + oracle_below(random, oracle_below(random, 2) ? 40 : 8);
 	uint32_t most = min_u32(ROWS_MAX, TREE_ROWS / n);
 	uint32_t n_rows = oracle_below(random, 3) ? 1 : 1 + oracle_below(random, most);
-	uint32_t root = add_node(p, WORK_NONE,
-				 documents[oracle_below(random, 3)] + oracle_below(random, 60));
+	uint32_t root = add_node(p, WORK_NONE, document);
 	uint32_t more = add_node(p, root, 1 + oracle_below(random, 100));
 
-	for (uint32_t i = 0; i < n; i++)
-		add_query(p,
-			  add_node(p, oracle_below(random, 3) ? root : more,
-				   n_rows + oracle_below(random, 60)),
-			  n_rows);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t parent = oracle_below(random, 3) ? root : more;
+
+		add_query(p, add_node(p, parent, n_rows + oracle_below(random, 60)), n_rows);
+	}
 }
 
 /* A document that many blocks share: what they have of a row is merged. */
@@ -125,20 +125,25 @@ static void make_long_tree(struct played *p, struct oracle_random *random)
 		add_query(p, add_node(p, root, 1 + oracle_below(random, 60)), 1);
 }
 
+static struct work_shape shape_of(uint32_t n_q, uint32_t n_kv, enum work_dtype dtype, uint32_t dim)
+{
+	return (struct work_shape){.n_layers = 1,
+				   .n_q_heads = n_q,
+				   .n_kv_heads = n_kv,
+				   .head_dim = dim,
+				   .page_tokens = PAGE_TOKENS,
+				   .dtype = dtype,
+				   .scale = 1 / sqrtf((float)dim)};
+}
+
 static struct work_shape draw_shape(struct oracle_random *random)
 {
 	static const uint32_t heads[][2] = {{8, 2}, {4, 4}, {16, 1}, {14, 2}, {24, 1}, {8, 1}};
 	static const uint32_t dims[] = {64, 96, 96, 128, 192, 256};
 	const uint32_t *of = heads[oracle_below(random, 6)];
-	uint32_t dim = dims[oracle_below(random, 6)];
 
-	return (struct work_shape){.n_layers = 1,
-				   .n_q_heads = of[0],
-				   .n_kv_heads = of[1],
-				   .head_dim = dim,
-				   .page_tokens = PAGE_TOKENS,
-				   .dtype = oracle_below(random, 3) ? WORK_FP16 : WORK_BF16,
-				   .scale = 1 / sqrtf((float)dim)};
+	return shape_of(of[0], of[1], oracle_below(random, 3) ? WORK_FP16 : WORK_BF16,
+			dims[oracle_below(random, 6)]);
 }
 
 /* ---- values --------------------------------------------------------------------------------- */
@@ -324,16 +329,17 @@ static void look_at(const struct schedule *s)
 {
 	const struct device_merge *merges = s->arrays[SCHEDULE_MERGES].at;
 	const struct device_kv_tile *kv_tiles = s->arrays[SCHEDULE_KV_TILES].at;
+	const struct device_work_tile *work_tiles = s->arrays[SCHEDULE_WORK_TILES].at;
 	const uint32_t *dests = s->arrays[SCHEDULE_DESTS].at;
 
-	for (uint32_t i = 0; i < s->n[SCHEDULE_MERGES]; i++) {
-		seen.merges += merges[i].n_parts > 0;
-		seen.merges_of_nothing += merges[i].n_parts == 0;
-	}
+	for (uint32_t i = 0; i < s->n[SCHEDULE_MERGES]; i++)
+		*(merges[i].n_parts ? &seen.merges : &seen.merges_of_nothing) += 1;
 	for (uint32_t i = 0; i < s->n[SCHEDULE_DESTS]; i++)
 		seen.outputs += dests[i] == DEVICE_NONE;
 	for (uint32_t i = 0; i < s->n[SCHEDULE_KV_TILES]; i++)
 		seen.wide += kv_tiles[i].run > 1;
+	for (uint32_t i = 0; i < s->n[SCHEDULE_WORK_TILES]; i++)
+		seen.shared += work_tiles[i].n_shared > 0;
 }
 
 static void run(struct played *p, uint32_t n_blocks)
@@ -346,7 +352,7 @@ static void run(struct played *p, uint32_t n_blocks)
 	make_rows(p);
 	a = attend_of(p, n_blocks, ticket);
 	if (p->lacks)
-		lacking_of(p)->n_kv_tiles = 0;
+		lacking_of(p)->n_kv_tiles = lacking_of(p)->n_shared = 0;
 	launch(p, &a);
 	assert_int_equal(ticket[0] | ticket[1], 0);
 }
@@ -516,20 +522,14 @@ static void test_keys_and_values_may_be_of_different_dims(void **state)
 
 static void go_round(uint32_t qk, uint32_t v, struct oracle_random *random)
 {
-	struct played *p = played_new((struct work_shape){.n_layers = 1,
-							  .n_q_heads = 8,
-							  .n_kv_heads = 1,
-							  .head_dim = qk,
-							  .page_tokens = PAGE_TOKENS,
-							  .dtype = WORK_FP16,
-							  .scale = 1 / sqrtf((float)qk)});
+	struct played *p = played_new(shape_of(8, 1, WORK_FP16, qk));
 	uint32_t root = add_node(p, WORK_NONE, 1500);
 
-	p->v = v;
 	for (uint32_t i = 0; i < 16; i++)
 		add_query(p, add_node(p, root, 20 + i), 1);
+	p->v = v;
 	expect_right(p, random, 1);
-	assert_true(p->schedule.n[SCHEDULE_KV_TILES] > 3 * RING_MOST);
+	assert_true(p->schedule.n[SCHEDULE_KV_TILES] > 3 * RING_MOST && seen.wide);
 	played_done(p);
 }
 
@@ -543,7 +543,24 @@ static void test_the_ring_goes_round(void **state)
 	for (uint32_t i = 0; i < 4; i++) {
 		seen = (struct seen){0};
 		go_round(dims[i][0], dims[i][1], &random);
-		assert_true(seen.wide);
+	}
+}
+
+/* A prompt's strips have the document's in common. */
+static void test_work_tiles_share_wide_tiles(void **state)
+{
+	struct oracle_random random = oracle_seed(__func__);
+
+	(void)state;
+	for (uint32_t i = 0; i < 6; i++, seen.shared = 0) {
+		struct played *p = played_new(shape_of(16, 1, WORK_FP16 + i % 2, 64 + i / 2 * 32));
+		uint32_t root = add_node(p, WORK_NONE, 600 + oracle_below(&random, 300));
+
+		for (uint32_t q = 0; q <= i; q++)
+			add_query(p, add_node(p, root, 16 + oracle_below(&random, 200)), 16);
+		expect_right(p, &random, 1 + oracle_below(&random, 2));
+		assert_true(seen.shared);
+		played_done(p);
 	}
 }
 
@@ -575,6 +592,7 @@ int main(void)
 		cmocka_unit_test(test_a_variant_is_right_on_the_cpu),
 		cmocka_unit_test(test_keys_and_values_may_be_of_different_dims),
 		cmocka_unit_test(test_the_ring_goes_round),
+		cmocka_unit_test(test_work_tiles_share_wide_tiles),
 		cmocka_unit_test(test_a_work_tile_without_kv_is_passed),
 	};
 

@@ -89,7 +89,7 @@ static void see_work_tile(const struct sight *s, const struct device_work_tile *
 	uint32_t token = s->row - work_tile->row;
 
 	for (uint32_t i = 0; i < work_tile->n_kv_tiles; i++) {
-		uint32_t at = work_tile->kv_tile + i;
+		uint32_t at = device_kv_tile_at(work_tile, i);
 		const struct device_kv_tile *kv_tile = &s->plan->attend.kv_tiles[at];
 		const uint32_t *sources =
 			((const struct device_source *)s->plan->attend.sources)[at].kv_blocks;

@@ -352,16 +352,26 @@ static void test_each_partial_is_made_once_and_by_its_row(void **state)
 	}
 }
 
-/* Where a run of wide tiles is over, of which the warp takes all, or none. */
-static uint32_t walk_run(const struct device_kv_tile *kv_tiles, uint32_t i, uint32_t warp)
+static const struct device_kv_tile *kv_tile_of(const struct schedule *p,
+					       const struct device_work_tile *work_tile, uint32_t i)
 {
-	uint32_t mine = kv_tiles[i].warps >> warp & 1;
-	uint32_t end = i + kv_tiles[i].run * DEVICE_WIDE_KV_TILES;
+	return (const struct device_kv_tile *)p->arrays[SCHEDULE_KV_TILES].at +
+	       device_kv_tile_at(work_tile, i);
+}
 
-	assert_true(kv_tiles[i].run > 0);
+/* Where a run of wide tiles is over, of which the warp takes all, or none. */
+static uint32_t walk_run(const struct schedule *p, const struct device_work_tile *work_tile,
+			 uint32_t i, uint32_t warp)
+{
+	const struct device_kv_tile *kv_tile = kv_tile_of(p, work_tile, i);
+	uint32_t mine = kv_tile->warps >> warp & 1;
+	uint32_t end = i + device_run_at(work_tile, i, kv_tile->run) * DEVICE_WIDE_KV_TILES;
+
+	assert_true(end > i && end <= work_tile->n_kv_tiles);
 	for (; i < end; i++) {
-		assert_true(kv_tiles[i].wide);
-		assert_int_equal(kv_tiles[i].warps >> warp & 1, mine);
+		kv_tile = kv_tile_of(p, work_tile, i);
+		assert_true(kv_tile->wide);
+		assert_int_equal(kv_tile->warps >> warp & 1, mine);
 	}
 	return end;
 }
@@ -371,16 +381,15 @@ static void walk_work_tile(const struct schedule *p, uint32_t index, uint32_t *n
 {
 	const struct device_work_tile *work_tile =
 		(const struct device_work_tile *)p->arrays[SCHEDULE_WORK_TILES].at + index;
-	const struct device_kv_tile *kv_tiles =
-		(const struct device_kv_tile *)p->arrays[SCHEDULE_KV_TILES].at + work_tile->kv_tile;
 
 	for (uint32_t warp = 0; warp < DEVICE_WARPS; warp++) {
 		uint32_t i = 0;
 
 		while (i < work_tile->n_kv_tiles) {
-			uint32_t end = kv_tiles[i].wide ? walk_run(kv_tiles, i, warp) : i + 1;
+			bool wide = kv_tile_of(p, work_tile, i)->wide;
+			uint32_t end = wide ? walk_run(p, work_tile, i, warp) : i + 1;
 
-			*n_wide += kv_tiles[i].wide ? end - i : 0;
+			*n_wide += wide ? end - i : 0;
 			i = end;
 		}
 		assert_int_equal(i, work_tile->n_kv_tiles);

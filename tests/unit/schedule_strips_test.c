@@ -1,6 +1,6 @@
 /*
  * schedule_strips_test.c - KV blocks of a strip, of which the strip before had some: they are what
- * they would be if all were read anew.
+ * they would be if all were read anew; and KV tiles that both have.
  *
  * Prompts stand on a document that all share; strips are read in their order, each twice.
  */
@@ -61,13 +61,13 @@ static uint32_t add_node(struct prompts *p, uint32_t parent, uint32_t pos, uint3
 static void prompts_init(struct prompts *p, struct oracle_random *random)
 {
 	uint32_t document = 1 + oracle_below(random, 9000),
-		 n = 1 + oracle_below(random, QUERIES_MAX);
+		 n = 1 + oracle_below(random, oracle_below(random, 2) ? QUERIES_MAX : 2);
 
 	memset(p, 0, sizeof(*p));
 	add_node(p, WORK_NONE, 0, document);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t pos = document, parent = 0, own = oracle_below(random, 200);
-		uint32_t n_rows = 1 + oracle_below(random, 300);
+		uint32_t n_rows = 1 + oracle_below(random, i % 4 ? 300 : 1000);
 
 		if (own && oracle_below(random, 2)) {
 			parent = add_node(p, 0, pos, own);
@@ -253,11 +253,12 @@ static uint32_t assert_plain(const struct schedule *p, const struct work_list *l
 	const struct device_kv_tile *kv_tile = p->arrays[SCHEDULE_KV_TILES].at;
 	const struct device_source *from = p->arrays[SCHEDULE_SOURCES].at;
 	const struct work_row *rows = list->rows + work_tile->row;
-	uint32_t mask = (1u << work_tile->blocks_log2) - 1, end, n = 0;
+	uint32_t mask = (1u << work_tile->blocks_log2) - 1, n = 0;
 
-	end = work_tile->kv_tile + work_tile->n_kv_tiles;
-	for (uint32_t i = work_tile->kv_tile; i < end; i++)
+	for (uint32_t t = 0; t < work_tile->n_kv_tiles; t++)
 		for (uint32_t w = 0; w < DEVICE_WARPS; w++) {
+			uint32_t i = device_kv_tile_at(work_tile, t);
+
 			if (!(kv_tile[i].warps >> w & 1) ||
 			    !rows_see_all(rows, work_tile, &kv_tile[i], &from[i], w & mask))
 				continue;
@@ -296,11 +297,126 @@ static void nobody_looks_at_a_mask_of_what_all_rows_see(void **state)
 	plan_list_done(&list);
 }
 
+static const struct device_work_tile *work_tiles_of(const struct schedule *p)
+{
+	return p->arrays[SCHEDULE_WORK_TILES].at;
+}
+
+static uint64_t sum_up_to(uint64_t n)
+{
+	return n * (n + 1) / 2;
+}
+
+/* 1 + the positions of all tokens that a row of the list sees, of the first of the schedule's rows
+ * that it is. */
+static uint64_t sum_seen(const struct schedule *p, const struct work_list *list, uint32_t row)
+{
+	const struct device_kv_tile *kv_tiles = p->arrays[SCHEDULE_KV_TILES].at;
+	uint32_t own = row * row_map_of(&shape).n;
+	uint64_t sum = 0;
+
+	for (uint32_t u = 0; u < p->n[SCHEDULE_WORK_TILES]; u++) {
+		const struct device_work_tile *work_tile = work_tiles_of(p) + u;
+		uint32_t token = own - work_tile->row;
+
+		for (uint32_t i = 0; token < work_tile->n_rows && i < work_tile->n_kv_tiles; i++) {
+			const struct device_kv_tile *at =
+				&kv_tiles[device_kv_tile_at(work_tile, i)];
+
+			for (uint32_t j = 0; j < DEVICE_KV_TILE_BLOCKS; j++) {
+				const struct device_kv_block *g = &at->kv_blocks[j];
+				int64_t begin = g->pos + g->first, end = g->pos + g->end,
+					most = (int64_t)list->rows[row].pos + 1;
+
+				if (token < g->row_begin || token >= g->row_end)
+					continue;
+				end = at->causal && end > most ? most : end;
+				if (end > begin)
+					sum += sum_up_to((uint64_t)end) -
+					       sum_up_to((uint64_t)begin);
+			}
+		}
+	}
+	return sum;
+}
+
+/* All warps take it, and their rows see all of it. */
+static void assert_whole(const struct schedule *p, const struct work_list *list,
+			 const struct device_work_tile *work_tile, uint32_t i)
+{
+	uint32_t at = device_kv_tile_at(work_tile, i);
+	const struct device_kv_tile *kv_tile =
+		(const struct device_kv_tile *)p->arrays[SCHEDULE_KV_TILES].at + at;
+	const struct device_source *from =
+		(const struct device_source *)p->arrays[SCHEDULE_SOURCES].at + at;
+
+	assert_true(kv_tile->wide && kv_tile->warps == 0xff);
+	for (uint32_t b = 0; b * work_tile->block_tokens < work_tile->n_rows; b++) {
+		assert_true(rows_see_all(list->rows + work_tile->row, work_tile, kv_tile, from, b));
+		assert_true(kv_tile->plain >> b & 1);
+	}
+}
+
+/* Of a work tile that has shared ones: they and those behind them are one run. */
+static void assert_run(const struct schedule *p, const struct device_work_tile *work_tile)
+{
+	const struct device_kv_tile *kv_tiles = p->arrays[SCHEDULE_KV_TILES].at;
+	uint32_t end = device_run_at(work_tile, 0, 0) * DEVICE_WIDE_KV_TILES;
+
+	assert_in_range(work_tile->n_shared, DEVICE_FIRST_KV_TILES, end);
+	assert_int_equal(work_tile->n_shared % DEVICE_WIDE_KV_TILES, 0);
+	for (uint32_t i = 0; i <= end && i < work_tile->n_kv_tiles; i++) {
+		const struct device_kv_tile *at = &kv_tiles[device_kv_tile_at(work_tile, i)];
+
+		assert_int_equal(at->wide && at->warps == 0xff, i < end);
+	}
+}
+
+/* What strips have in common stands there once. */
+static void strips_share_what_all_their_rows_see(void **state)
+{
+	static struct prompts prompts;
+	struct oracle_random random = oracle_seed("shared");
+	struct schedule schedule = {0};
+	struct work_list list = {0};
+	uint64_t n_shared = 0;
+
+	(void)state;
+	for (int run = 0; run < RUNS; run++) {
+		const struct schedule_want want = {.shape = &shape,
+						   .list = &list,
+						   .pages = {64, PAGE_SOURCES, 64 * PAGE_SOURCES},
+						   .costs = costs_find(CODE_WGMMA),
+						   .n_blocks = N_BLOCKS,
+						   .code = CODE_WGMMA};
+
+		prompts_init(&prompts, &random);
+		list_make(&prompts, &random, &list);
+		assert_int_equal(schedule_make(&schedule, &want), 0);
+		for (uint32_t u = 0; u < schedule.n[SCHEDULE_WORK_TILES]; u++) {
+			const struct device_work_tile *work_tile = work_tiles_of(&schedule) + u;
+
+			for (uint32_t i = 0; i < work_tile->n_shared; i += 5)
+				assert_whole(&schedule, &list, work_tile, i);
+			if (work_tile->n_shared)
+				assert_run(&schedule, work_tile);
+			n_shared += work_tile->n_shared;
+		}
+		for (uint32_t row = 0; row < list.n_rows && !list.rows[0].low; row += 37)
+			assert_int_equal(sum_seen(&schedule, &list, row),
+					 sum_up_to(list.rows[row].pos + 1));
+	}
+	assert_true(n_shared > 100 * RUNS);
+	schedule_done(&schedule);
+	plan_list_done(&list);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(strips_are_what_they_would_be_if_read_anew),
 		cmocka_unit_test(nobody_looks_at_a_mask_of_what_all_rows_see),
+		cmocka_unit_test(strips_share_what_all_their_rows_see),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -152,9 +152,8 @@ struct sight {
 	uint8_t *times; /* owned, [KV blocks][8] */
 	uint32_t n_kv_blocks;
 	uint32_t step; /* from a KV block's source to the next */
-	uint32_t device,
-		/* whose pages are looked at: page p is device p % n_devices's page p / n_devices */
-		n_devices;
+	/* whose pages are looked at: page p is device p % n_devices's page p / n_devices */
+	uint32_t device, n_devices;
 };
 
 static const void *array_of(const struct schedule *p, enum schedule_array array)
@@ -236,12 +235,13 @@ static void see_row(const struct schedule *p, uint32_t row, const struct work_ro
 
 		for (uint32_t i = 0; i < work_tile->n_kv_tiles && i < DEVICE_FIRST_KV_TILES; i++)
 			assert_memory_equal(&firsts[u * DEVICE_FIRST_KV_TILES + i],
-					    &sources[work_tile->kv_tile + i], sizeof(*sources));
+					    &sources[device_kv_tile_at(work_tile, i)],
+					    sizeof(*sources));
 		if (row < work_tile->row || row >= work_tile->row + work_tile->n_rows)
 			continue;
 		for (uint32_t i = 0; i < work_tile->n_kv_tiles; i++)
-			see_kv_tile(p, work_tile, work_tile->kv_tile + i, row - work_tile->row, as,
-				    sight);
+			see_kv_tile(p, work_tile, device_kv_tile_at(work_tile, i),
+				    row - work_tile->row, as, sight);
 	}
 }
 

@@ -231,10 +231,10 @@ __device__ inline void pass_run(struct ring<T::slots> &at, uint32_t base, uint32
 	}
 }
 
-/* The run that begins here: returns how many KV tiles it has. */
+/* The run that begins here, at the work tile's KV tile i: returns how many KV tiles it has. */
 template <typename T>
 __device__ inline uint32_t compute_run_of(const struct device_attend &a, const struct warp_tile &w,
-					  struct ring<T::slots> &at, char *shared,
+					  uint32_t i, struct ring<T::slots> &at, char *shared,
 					  struct warp_state<T> &s)
 {
 	const struct device_kv_tile *metas =
@@ -242,7 +242,7 @@ __device__ inline uint32_t compute_run_of(const struct device_attend &a, const s
 	struct run_at<T> run = {
 		a, w, shared_address(shared), metas, at, next_half(at)
 	};
-	uint32_t n = metas[at.slot].run;
+	uint32_t n = device_run_at(&w.work_tile, i, metas[at.slot].run);
 
 	if (metas[at.slot].warps >> threadIdx.x / 32 & 1) {
 		fold_run<T>(run, n, s);
@@ -275,7 +275,7 @@ __device__ inline void compute_kv_tiles(const struct device_attend &a, const str
 #ifdef WGMMA
 		if constexpr (T::takes_wide) {
 			if (marks >> 16 & 0xff) {
-				i += compute_run_of<T>(a, w, at, shared, s);
+				i += compute_run_of<T>(a, w, i, at, shared, s);
 				continue;
 			}
 		}

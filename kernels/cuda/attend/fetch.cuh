@@ -279,6 +279,31 @@ template <typename T> __device__ inline void fetch_align(struct fetch<T> &f)
 	}
 }
 
+/* KV tiles [begin, begin + n) of a work tile, a lane for each: they stand one behind the other. n
+ * 0: there are none. */
+struct stretch {
+	uint32_t begin, n, at;
+};
+
+__device__ inline struct stretch stretch_from(const struct device_work_tile &work_tile,
+					      uint32_t begin, uint32_t most)
+{
+	uint32_t end = begin < work_tile.n_shared ? work_tile.n_shared : work_tile.n_kv_tiles;
+
+	return {begin, min(end - begin, most), device_kv_tile_at(&work_tile, begin)};
+}
+
+__device__ inline struct stretch first_stretch(const struct device_work_tile &work_tile)
+{
+	return stretch_from(work_tile, 0, DEVICE_FIRST_KV_TILES);
+}
+
+__device__ inline struct stretch next_stretch(const struct device_work_tile &work_tile,
+					      const struct stretch &now)
+{
+	return stretch_from(work_tile, now.begin + now.n, 32);
+}
+
 /* And draws the next ticket. first: of lanes below DEVICE_FIRST_KV_TILES, sources of the work
  * tile's first KV tiles. */
 template <typename T>
@@ -286,8 +311,7 @@ __device__ inline void fetch_work_tile(struct fetch<T> &f, const struct device_w
 				       uint32_t head, uint4 first)
 {
 	const char *pool = f.a->pool + head * f.a->shape.head_bytes;
-	const struct device_kv_tile *kv_tiles = f.a->kv_tiles + work_tile.kv_tile;
-	const uint4 *sources = (const uint4 *)f.a->sources + work_tile.kv_tile;
+	const uint4 *sources = (const uint4 *)f.a->sources;
 	uint4 mine = first;
 
 	/* it may have no KV tiles at all */
@@ -299,18 +323,16 @@ __device__ inline void fetch_work_tile(struct fetch<T> &f, const struct device_w
 		if (!f.begun && f.early != NO_LIMIT && work_tile.n_kv_tiles > T::slots)
 			f.early = DEVICE_WIDE_KV_TILES;
 	}
-	for (uint32_t done = 0, n = DEVICE_FIRST_KV_TILES; done < work_tile.n_kv_tiles;
-	     done += n, n = 32) {
-		uint4 next = make_uint4(0, 0, 0, 0);
+	for (struct stretch now = first_stretch(work_tile), next; now.n; now = next) {
+		uint4 then = make_uint4(0, 0, 0, 0);
 
-		if (f.late && done > 0 && done + n >= work_tile.n_kv_tiles)
+		next = next_stretch(work_tile, now);
+		if (f.late && now.begin > 0 && !next.n)
 			draw_next(f);
-		if (done + n + f.lane < work_tile.n_kv_tiles)
-			next = sources[done + n + f.lane];
-		fetch_kv_tiles<T>(f, pool, kv_tiles + done, mine,
-				  work_tile.n_kv_tiles - done < n ? work_tile.n_kv_tiles - done
-								  : n);
-		mine = next;
+		if (f.lane < next.n)
+			then = sources[next.at + f.lane];
+		fetch_kv_tiles<T>(f, pool, f.a->kv_tiles + now.at, mine, now.n);
+		mine = then;
 	}
 }
 
@@ -354,12 +376,13 @@ __device__ inline struct entry read_entry(const struct device_attend &a, uint32_
 	uint2 place = entry_place(a, ticket);
 	union {
 		struct device_work_tile work_tile;
-		uint4 words[2];
+		uint4 words[3];
 	} v;
 	uint4 first = make_uint4(0, 0, 0, 0);
 
 	v.words[0] = __ldcg((const uint4 *)&a.work_tiles[place.x]);
 	v.words[1] = __ldcg((const uint4 *)&a.work_tiles[place.x] + 1);
+	v.words[2] = __ldcg((const uint4 *)&a.work_tiles[place.x] + 2);
 	if (lane < DEVICE_FIRST_KV_TILES)
 		first = __ldcg((const uint4 *)a.firsts + place.x * DEVICE_FIRST_KV_TILES + lane);
 	return (struct entry){v.work_tile, place.y, first};

@@ -28,7 +28,7 @@
 #define SHARED_BYTES_SMALL 166912u /* sm_80 */
 #define WORK_SLOTS 4u
 /* What a block has beside KV tiles and rows: sums, entries of work, barriers. */
-#define LAYOUT_BYTES (DEVICE_WARPS * DEVICE_BLOCK_ROWS * 8 + WORK_SLOTS * (48 + 16) + 16)
+#define LAYOUT_BYTES (DEVICE_WARPS * DEVICE_BLOCK_ROWS * 8 + WORK_SLOTS * (64 + 16) + 16)
 
 #if __CUDA_ARCH__ >= 900
 #define LARGE true

@@ -19,6 +19,7 @@
 #define COPPICE_CUDA_FORMAT_H
 
 #include "kv_layout.h"
+#include "proto/arith.h"
 
 #include <assert.h>
 #include <stdbool.h>
@@ -64,17 +65,40 @@ struct device_source {
 	uint32_t kv_blocks[DEVICE_KV_TILE_BLOCKS];
 };
 
+/* Its KV tiles are n_shared from shared on, which other work tiles have as well, and behind these
+ * its own from kv_tile on. Shared are whole wide tiles that all warps take, none or at least
+ * DEVICE_FIRST_KV_TILES. */
 struct device_work_tile {
 	uint32_t row; /* first of n_rows in the list */
 	uint32_t n_rows;
 	uint32_t kv_tile;
-	uint32_t n_kv_tiles;
+	uint32_t n_kv_tiles; /* in all */
 	/* first of n_rows in dests: DEVICE_NONE: the output itself; else a partial's index */
 	uint32_t dest;
 	uint32_t blocks_log2;
 	uint32_t flags;
 	uint32_t block_tokens; /* of a row block */
+	uint32_t shared, n_shared;
+	/* wide tiles of the run that begins with the shared: these, and those of its own that the
+	 * same warps take; 0: there are none */
+	uint32_t shared_run;
+	uint32_t pad;
 };
+
+/* Where the i-th of its KV tiles stands. */
+ARITH_INLINE uint32_t device_kv_tile_at(const struct device_work_tile *work_tile, uint32_t i)
+{
+	return i < work_tile->n_shared ? work_tile->shared + i
+				       : work_tile->kv_tile + (i - work_tile->n_shared);
+}
+
+/* Wide tiles of the run that begins with its KV tile i, which says that they are n: a shared one
+ * does not know where it ends. */
+ARITH_INLINE uint32_t device_run_at(const struct device_work_tile *work_tile, uint32_t i,
+				    uint32_t n)
+{
+	return i == 0 && work_tile->shared_run ? work_tile->shared_run : n;
+}
 
 enum device_work_tile_flags {
 	DEVICE_WORK_TILE_WIDE = 1, /* has wide tiles */

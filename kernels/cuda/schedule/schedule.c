@@ -67,7 +67,7 @@ static int make_firsts(struct make *m)
 		return n ? -ENOMEM : 0;
 	memset(firsts, 0xff, n * schedule_entry_bytes(SCHEDULE_FIRSTS));
 	for (uint32_t i = 0; i < n; i++, firsts += DEVICE_FIRST_KV_TILES)
-		memcpy(firsts, &sources[work_tiles[i].kv_tile],
+		memcpy(firsts, &sources[device_kv_tile_at(&work_tiles[i], 0)],
 		       min_u32(work_tiles[i].n_kv_tiles, DEVICE_FIRST_KV_TILES) * sizeof(*firsts));
 	return 0;
 }

@@ -104,6 +104,15 @@ struct alike {
 	uint64_t n_kv_blocks;
 };
 
+/* Wide tiles of the strip's KV blocks [begin, end), all of which all rows see; and where the KV
+ * tiles stand, for the work tiles of the next strips, too. */
+struct lead {
+	uint32_t begin, end;
+	uint32_t kv_tile;
+};
+
+#define LEADS 16u /* parts of a strip; of more the last ones' */
+
 /* What of the strip that was read last is there for the next one: KV blocks of its item's first
  * runs, of which all rows of either see all. */
 struct kept {
@@ -112,6 +121,8 @@ struct kept {
 	uint32_t n_kv_blocks;
 	uint32_t row_end; /* of the list: each run has rows up to here */
 	uint32_t pos; /* of the last token */
+	struct lead leads[LEADS];
+	uint32_t n_leads; /* ever: the last of them */
 };
 
 struct make {
@@ -157,7 +168,8 @@ struct cut {
 	uint32_t block_tokens;
 	bool dealt; /* tokens to blocks in turn */
 	bool old; /* without tails, where others have some */
-	uint32_t kv_tile; /* the work tile's first */
+	uint32_t kv_tile; /* the work tile's own first */
+	uint32_t shared, n_shared, shared_run; /* and what comes before it (format.h) */
 	uint32_t turns[N_QUEUES]; /* KV tiles or wide tiles dealt so far */
 	struct queue queues[N_QUEUES];
 };

@@ -323,6 +323,65 @@ static uint32_t kv_tiles_of(const struct queue *queue)
 	return ceil_div(queue->n, DEVICE_KV_TILE_BLOCKS);
 }
 
+/* ---- wide tiles that several work tiles have ------------------------------------------------ */
+
+/* Of the cut's wide tiles the first, whose KV blocks all rows see, and stand in their order. The
+ * next strip has them, too. */
+static uint32_t count_common(const struct make *m, const struct cut *cut)
+{
+	const struct queue *wide_tiles = &cut->queues[QUEUE_WIDE];
+	uint32_t end = min_u32(m->kept.n_kv_blocks, cut->end), n = 0;
+
+	if (DEVICE_WARPS >> cut->blocks_log2 > 1 || cut->dealt ||
+	    m->kept.n_rows != cut->row_end - cut->row_begin)
+		return 0;
+	while (n < wide_tiles->n && cut->begin + n < end &&
+	       wide_tiles->kv_blocks[n] == cut->begin + n)
+		n++;
+	return n / WIDE_TILE_BLOCKS;
+}
+
+/* How many of them a lead has. */
+static uint32_t count_led(const struct lead *lead, const struct cut *cut, uint32_t n_common)
+{
+	if (cut->begin < lead->begin || cut->begin >= lead->end ||
+	    (cut->begin - lead->begin) % WIDE_TILE_BLOCKS)
+		return 0;
+	return min_u32((lead->end - cut->begin) / WIDE_TILE_BLOCKS, n_common);
+}
+
+/* Takes those that a lead has, or else makes one of those that will be made next. Where they are
+ * not nearly all, the next strips have more of a new one. */
+static void share_wide_tiles(struct make *m, struct cut *cut, uint32_t n_wide_tiles)
+{
+	struct kept *kept = &m->kept;
+	uint32_t n_common = count_common(m, cut), n = 0;
+	const struct lead *lead = NULL;
+
+	for (uint32_t i = 0; i < min_u32(kept->n_leads, LEADS); i++) {
+		uint32_t n_led = count_led(&kept->leads[i], cut, n_common);
+
+		lead = n_led > n ? &kept->leads[i] : lead;
+		n = max_u32(n_led, n);
+	}
+	if (n_common * DEVICE_WIDE_KV_TILES < DEVICE_FIRST_KV_TILES)
+		return;
+	if (n < n_common - n_common / 8) {
+		kept->leads[kept->n_leads++ % LEADS] =
+			(struct lead){cut->begin, cut->begin + n_common * WIDE_TILE_BLOCKS,
+				      cut->kv_tile};
+		return;
+	}
+	cut->shared = lead->kv_tile +
+		      (cut->begin - lead->begin) / WIDE_TILE_BLOCKS * DEVICE_WIDE_KV_TILES;
+	cut->n_shared = n * DEVICE_WIDE_KV_TILES;
+	cut->queues[QUEUE_WIDE].used = n * WIDE_TILE_BLOCKS;
+	m->p->n_kv_blocks += n * WIDE_TILE_BLOCKS;
+	cut->shared_run = wide_tile_run(cut, 0, n_wide_tiles);
+}
+
+/* ---- the cut's order ------------------------------------------------------------------------- */
+
 /* Between wide tiles as many KV tiles as keep pace, in fours, as wide tiles begin at multiples of
  * four. */
 static int emit_queues(struct make *m, struct cut *cut)
@@ -337,8 +396,10 @@ static int emit_queues(struct make *m, struct cut *cut)
 	run = n_narrow < DEVICE_WIDE_KV_TILES
 		      ? n_wide_tiles
 		      : 1 + n_wide_tiles * DEVICE_WIDE_KV_TILES / (n_narrow + 1);
+	if (run == n_wide_tiles)
+		share_wide_tiles(m, cut, n_wide_tiles);
 	run = min_u32(run, UINT8_MAX);
-	for (uint32_t i = 0; i < n_wide_tiles && !r; i++) {
+	for (uint32_t i = cut->n_shared / DEVICE_WIDE_KV_TILES; i < n_wide_tiles && !r; i++) {
 		uint32_t end = min_u32(n_wide_tiles, (i / run + 1) * run);
 		uint32_t due = end == i + 1 ? n_narrow * end / (n_wide_tiles + 1) : 0;
 

@@ -74,7 +74,7 @@ static int make_work_tile(struct make *m, struct cut *cut)
 	r = make_dests(m, cut, sees);
 	if (!r)
 		r = kv_tiles_make(m, cut);
-	n_kv_tiles = m->p->n[SCHEDULE_KV_TILES] - cut->kv_tile;
+	n_kv_tiles = m->p->n[SCHEDULE_KV_TILES] - cut->kv_tile + cut->n_shared;
 	if (!r && m->want->tails)
 		r = tails_reserve(m, cut);
 	work_tile = r ? NULL : make_append(m, SCHEDULE_WORK_TILES, 1);
@@ -91,6 +91,9 @@ static int make_work_tile(struct make *m, struct cut *cut)
 			 (cut->dealt ? DEVICE_WORK_TILE_DEALT : 0) |
 			 (cut->old ? DEVICE_WORK_TILE_OLD : 0),
 		.block_tokens = cut->block_tokens,
+		.shared = cut->shared,
+		.n_shared = cut->n_shared,
+		.shared_run = cut->shared_run,
 	};
 	return 0;
 }
