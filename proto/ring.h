@@ -16,7 +16,8 @@
  * Sleeping, daemon: asleep = 1; fence; look again; wait for a doorbell. Client: submitted = t;
  * fence; asleep == 1? ring. Sleeping, client: sleepers += 1; fence; look again; futex wait on done.
  * Daemon: done = t; fence; sleepers? wake. In both pairs the fences are seq_cst, so one of the two
- * sides sees the other's word.
+ * sides sees the other's word. (A wake for soon = t may come right before a wait, and does not keep
+ * it from sleeping: then that for done wakes it.)
  *
  * The doorbell is an eventfd of the session's own: what is rung before the daemon waits is still
  * there when it does, and nobody else can silence it. (A futex could not do that: its word would
@@ -77,7 +78,7 @@ static inline uint64_t ring_done(const struct abi_lane *lane)
 	return atomic_load_explicit(&lane->done, memory_order_acquire);
 }
 
-/* Client: is it done in a moment? Not said of all; of what a dead daemon leaves never. */
+/* Client: is it done in a moment? Not said of all, and not of those that a dead daemon lets go. */
 static inline bool ring_is_soon(const struct abi_lane *lane, uint64_t ticket)
 {
 	uint64_t soon = atomic_load_explicit(&lane->soon, memory_order_relaxed);
@@ -165,7 +166,7 @@ static inline void ring_tell_soon(struct abi_lane *lane, uint64_t ticket)
 	atomic_store_explicit(&lane->soon, ticket, memory_order_relaxed);
 }
 
-/* Daemon, after ring_complete: does a client thread sleep on done? */
+/* Daemon, after ring_complete or ring_tell_soon: does a client thread sleep on done? */
 static inline bool ring_client_asleep(struct abi_lane *lane)
 {
 	atomic_thread_fence(memory_order_seq_cst);

@@ -26,6 +26,7 @@
 #include <cmocka.h>
 
 #define PATIENCE_US 100000000u /* spins beyond what any test lasts */
+#define WAKES_MOST 1000u
 #define CLOCKS_OF_A_SLEEP 2 /* its deadline, and what is left of it */
 #define CLOCKS_BESIDE 5u /* those spun: at its begin, in looking for the daemon, and of a sleep */
 
@@ -139,7 +140,8 @@ static void *complete_for_a_spinner(void *arg)
 }
 
 /* Says that the ticket is soon done, until nobody sleeps any more; then waits for as many looks at
- * the clock as a spinner's. */
+ * the clock as a spinner's. (One that has been kept waiting for too long sleeps again: then it has
+ * as many in some slices.) */
 static void *tell_a_sleeper(void *arg)
 {
 	struct abi_lane *shared = arg;
@@ -148,7 +150,7 @@ static void *tell_a_sleeper(void *arg)
 	while (atomic_load(&shared->sleepers) == 0)
 		sched_yield();
 	ring_tell_soon(shared, 1);
-	while (ring_client_asleep(shared)) {
+	for (uint32_t i = 0; i < WAKES_MOST && ring_client_asleep(shared); i++) {
 		__real_syscall(SYS_futex, ring_done_futex(shared), FUTEX_WAKE, 1, NULL, NULL, 0);
 		sched_yield();
 	}

@@ -6,6 +6,7 @@
 #include "fake_layers.h"
 
 #include "proto/arith.h"
+#include "proto/clock.h"
 #include "kernels/cuda/program/elements.h"
 #include "kernels/cuda/program/few.h"
 #include "kernels/cuda/program/lend.h"
@@ -128,6 +129,9 @@ int device_norm(const struct device_norm *a, struct launch_to to)
 {
 	(void)to;
 	assert_true(!a->weight.at || a->weight.n == a->n);
+	assert_true(!a->begin_ns || a->wanted);
+	if (a->begin_ns)
+		*a->begin_ns = clock_now_ns();
 	for (uint32_t row = 0; row < a->n_rows; row++)
 		norm_row(a, row);
 	return 0;

@@ -61,6 +61,7 @@ static struct school *start_pass(void)
 	s->program.is_ending = played_is_ending;
 	school_start(s);
 	s->h.sched->core.spins = true;
+	s->h.sched->core.n_cores = 16;
 	for (uint32_t i = 0; i < 2; i++)
 		atomic_store(&join(s, 1, 0, 1)->c.lane->sleepers, 1);
 	ask(&s->pupils[0], 1);
@@ -140,6 +141,22 @@ static void nobody_is_woken_to_spin_where_no_core_is_free(void **state)
 	school_free(s);
 }
 
+/* All lanes may count as idle while a long pass goes on. */
+static void nobody_is_woken_to_spin_where_there_are_fewer_cores_than_lanes(void **state)
+{
+	struct school *s = start_pass();
+
+	(void)state;
+	s->h.sched->core.n_cores = 2;
+	nears_end = true;
+	go_rounds(s);
+	assert_false(is_told(&s->pupils[0]));
+	s->h.sched->core.n_cores = 3;
+	go_rounds(s);
+	assert_true(is_told(&s->pupils[0]));
+	school_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -147,6 +164,7 @@ int main(void)
 		cmocka_unit_test(who_goes_on_is_woken_with_his_last_pass),
 		cmocka_unit_test(who_is_awake_is_not_woken),
 		cmocka_unit_test(nobody_is_woken_to_spin_where_no_core_is_free),
+		cmocka_unit_test(nobody_is_woken_to_spin_where_there_are_fewer_cores_than_lanes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

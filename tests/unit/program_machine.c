@@ -321,6 +321,14 @@ struct machine_pass *machine_begin(struct machine *machine, const struct machine
 	return pass;
 }
 
+/* Has it been told that it is? */
+static bool is_ending(const struct machine *machine, uint64_t id)
+{
+	const struct backend_program_ops *ops = machine->ops->program;
+
+	return ops->is_ending && ops->is_ending(machine->backend, id);
+}
+
 bool machine_go_on(struct machine_pass *pass)
 {
 	struct machine *machine = pass->machine;
@@ -334,11 +342,15 @@ bool machine_go_on(struct machine_pass *pass)
 		machine->segment_tokens += WORK_TILE_TOKENS;
 		plan(machine, &pass->job);
 	}
-	if (!ran->ended)
+	if (!ran->ended) {
+		assert_false(is_ending(machine, ran->id));
 		return true;
+	}
 	assert_true(pass->part > 0.999999 && pass->part < 1.000001);
 	assert_true(pass->run.most_ns || machine->n_segments == 1);
 	machine_await(machine, ran->id);
+	assert_int_equal(is_ending(machine, ran->id),
+			 machine->ops->program->is_ending && pass->job.rows.n_wanted > 0);
 	return false;
 }
 

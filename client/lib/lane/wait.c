@@ -191,12 +191,21 @@ static int sleep_counted(struct coppice_lane *lane, const struct sleep *sleep)
 	return r;
 }
 
+/* If cores are still free. */
+static bool spin_at_last(struct coppice_lane *lane, const struct sleep *sleep)
+{
+	uint64_t most_ns = advised_ns(lane) > 0 ? SOON_NS : 0;
+
+	return lane_done(lane) >= sleep->ticket ||
+	       spin(lane, sleep->ticket, min_u64(most_ns, clock_left_ns(sleep->deadline_ns)));
+}
+
 /* Awake it is not among the sleepers, whom the daemon would take the time to wake. */
 static int sleep_and_spin(struct coppice_lane *lane, struct sleep *sleep)
 {
 	int r = sleep_counted(lane, sleep);
 
-	if (r < 0 || spin(lane, sleep->ticket, min_u64(SOON_NS, clock_left_ns(sleep->deadline_ns))))
+	if (r < 0 || spin_at_last(lane, sleep))
 		return r;
 	sleep->until_soon = false;
 	return sleep_counted(lane, sleep);

@@ -270,11 +270,18 @@ static bool is_ending(const struct passes *p)
 	return program->is_ending && program->is_ending(p->core->backend, p->ran.id);
 }
 
+/* Cores are free for all of them to spin, who have done nothing for so long that they may count as
+ * idle. */
+static bool may_all_spin(const struct passes *p)
+{
+	return p->core->spins && p->now->job.n_lanes + 1 <= p->core->n_cores;
+}
+
 /* To all that are done with it. Who sleeps is on a core again only some 50 us after it is woken,
  * and the next pass waits for the last of them. */
 static void announce_end(struct passes *p)
 {
-	if (p->now->announced || !p->core->spins || !is_ending(p))
+	if (p->now->announced || !may_all_spin(p) || !is_ending(p))
 		return;
 	p->now->announced = true;
 	for (uint32_t i = 0; i < p->now->job.n_lanes; i++) {

@@ -14,7 +14,8 @@
 #include <string.h>
 
 #define LOOKS_A_QUERY 2048u
-/* Half as much again is pinned: room for a prompt of 1,024 rows behind 32,768 tokens. */
+/* Half as much again is pinned: room for a prompt of 1,024 rows behind 32,768 tokens whose strips
+ * share nothing. */
 #define FRAME_HOST_BYTES (UINT64_C(5) << 19)
 /* From the first kernel's begin until attention is on all multiprocessors, but for what comes
  * across the bus. */

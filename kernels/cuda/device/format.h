@@ -52,7 +52,8 @@ struct device_kv_tile {
 	/* some row sees some of a KV block's tokens by position; not in wide tiles, whose KV blocks
 	 * are whole */
 	uint8_t causal;
-	uint8_t run; /* of a wide tile: wide tiles from here on that the same warps take */
+	/* of a wide tile: wide tiles from here on that the same warps take (device_run_at) */
+	uint8_t run;
 	uint8_t plain_wide; /* of a wide tile: bit w: plain in all 4 KV tiles */
 	/* some KV block has, or may come to have, tokens that not all of its rows see */
 	uint8_t partial;

@@ -44,7 +44,7 @@ static int place_rows(struct make *m)
 	return 0;
 }
 
-/* Longest first; equals in their order. */
+/* Longest first; of equals those with the same KV tiles side by side. */
 static int compare_work_tiles(const void *left, const void *right)
 {
 	const struct device_work_tile *a = left, *b = right;
@@ -53,6 +53,8 @@ static int compare_work_tiles(const void *left, const void *right)
 		return a->n_kv_tiles < b->n_kv_tiles ? 1 : -1;
 	if (a->kv_tile != b->kv_tile)
 		return a->kv_tile < b->kv_tile ? -1 : 1;
+	if (a->shared != b->shared)
+		return a->shared < b->shared ? -1 : 1;
 	return a->row < b->row ? -1 : a->row > b->row;
 }
 

@@ -104,14 +104,13 @@ struct alike {
 	uint64_t n_kv_blocks;
 };
 
-/* Wide tiles of the strip's KV blocks [begin, end), all of which all rows see; and where the KV
- * tiles stand, for the work tiles of the next strips, too. */
+/* KV tiles of a work tile that are wide tiles of KV blocks which all rows see: work tiles of the
+ * next strips may have them, too. */
 struct lead {
-	uint32_t begin, end;
-	uint32_t kv_tile;
+	uint32_t kv_tile, n_kv_tiles;
 };
 
-#define LEADS 16u /* parts of a strip; of more the last ones' */
+#define LEADS 16u /* parts of a strip; of more the first ones' */
 
 /* What of the strip that was read last is there for the next one: KV blocks of its item's first
  * runs, of which all rows of either see all. */
@@ -122,7 +121,7 @@ struct kept {
 	uint32_t row_end; /* of the list: each run has rows up to here */
 	uint32_t pos; /* of the last token */
 	struct lead leads[LEADS];
-	uint32_t n_leads; /* ever: the last of them */
+	uint32_t n_leads;
 };
 
 struct make {

@@ -325,55 +325,81 @@ static uint32_t kv_tiles_of(const struct queue *queue)
 
 /* ---- wide tiles that several work tiles have ------------------------------------------------ */
 
-/* Of the cut's wide tiles the first, whose KV blocks all rows see, and stand in their order. The
- * next strip has them, too. */
+/* Of the cut's wide tiles the first, whose KV blocks all rows see. The next strip has them, too. */
 static uint32_t count_common(const struct make *m, const struct cut *cut)
 {
 	const struct queue *wide_tiles = &cut->queues[QUEUE_WIDE];
-	uint32_t end = min_u32(m->kept.n_kv_blocks, cut->end), n = 0;
+	uint32_t n = 0;
 
 	if (DEVICE_WARPS >> cut->blocks_log2 > 1 || cut->dealt ||
 	    m->kept.n_rows != cut->row_end - cut->row_begin)
 		return 0;
-	while (n < wide_tiles->n && cut->begin + n < end &&
-	       wide_tiles->kv_blocks[n] == cut->begin + n)
+	while (n < wide_tiles->n && wide_tiles->kv_blocks[n] < m->kept.n_kv_blocks)
 		n++;
 	return n / WIDE_TILE_BLOCKS;
 }
 
-/* How many of them a lead has. */
-static uint32_t count_led(const struct lead *lead, const struct cut *cut, uint32_t n_common)
+/* Where the queue's i-th KV block lies. */
+static uint32_t queued_source(const struct make *m, const struct queue *queue, uint32_t i)
 {
-	if (cut->begin < lead->begin || cut->begin >= lead->end ||
-	    (cut->begin - lead->begin) % WIDE_TILE_BLOCKS)
-		return 0;
-	return min_u32((lead->end - cut->begin) / WIDE_TILE_BLOCKS, n_common);
+	const struct piece_kv_block *kv_blocks = m->p->scratch[KV_BLOCKS].at;
+
+	return kv_blocks[queue->kv_blocks[i]].source;
 }
 
-/* Takes those that a lead has, or else makes one of those that will be made next. Where they are
- * not nearly all, the next strips have more of a new one. */
+/* How many of the cut's first n_common wide tiles the lead has one behind the other; *ret: its KV
+ * tile where they begin. */
+static uint32_t count_led(const struct make *m, const struct cut *cut, const struct lead *lead,
+			  uint32_t n_common, uint32_t *ret)
+{
+	const struct device_source *sources = m->p->arrays[SCHEDULE_SOURCES].at;
+	const struct queue *wide_tiles = &cut->queues[QUEUE_WIDE];
+	uint32_t at = lead->kv_tile, end = lead->kv_tile + lead->n_kv_tiles, n = 0;
+	uint32_t most = n_common * WIDE_TILE_BLOCKS;
+
+	while (at < end && sources[at].kv_blocks[0] != queued_source(m, wide_tiles, 0))
+		at += DEVICE_WIDE_KV_TILES;
+	*ret = at;
+	most = min_u32(most, (end - at) * DEVICE_KV_TILE_BLOCKS);
+	while (n < most &&
+	       sources[at + n / DEVICE_KV_TILE_BLOCKS].kv_blocks[n % DEVICE_KV_TILE_BLOCKS] ==
+		       queued_source(m, wide_tiles, n))
+		n++;
+	return n / WIDE_TILE_BLOCKS;
+}
+
+/* The next strips have more of the cut's own than of what there was in its place. */
+static void lead_put(struct kept *kept, struct lead *old, const struct cut *cut, uint32_t n_common)
+{
+	if (!old && kept->n_leads == LEADS)
+		return;
+	old = old ? old : &kept->leads[kept->n_leads++];
+	*old = (struct lead){cut->kv_tile, n_common * DEVICE_WIDE_KV_TILES};
+}
+
+/* Takes the cut's first wide tiles from where they stand, if these are nearly all that all rows
+ * see; else they will stand among its own for others. */
 static void share_wide_tiles(struct make *m, struct cut *cut, uint32_t n_wide_tiles)
 {
 	struct kept *kept = &m->kept;
 	uint32_t n_common = count_common(m, cut), n = 0;
-	const struct lead *lead = NULL;
+	struct lead *lead = NULL;
 
-	for (uint32_t i = 0; i < min_u32(kept->n_leads, LEADS); i++) {
-		uint32_t n_led = count_led(&kept->leads[i], cut, n_common);
-
-		lead = n_led > n ? &kept->leads[i] : lead;
-		n = max_u32(n_led, n);
-	}
 	if (n_common * DEVICE_WIDE_KV_TILES < DEVICE_FIRST_KV_TILES)
 		return;
+	for (uint32_t i = 0; i < kept->n_leads; i++) {
+		uint32_t at, n_led = count_led(m, cut, &kept->leads[i], n_common, &at);
+
+		if (n_led <= n)
+			continue;
+		n = n_led;
+		lead = &kept->leads[i];
+		cut->shared = at;
+	}
 	if (n < n_common - n_common / 8) {
-		kept->leads[kept->n_leads++ % LEADS] =
-			(struct lead){cut->begin, cut->begin + n_common * WIDE_TILE_BLOCKS,
-				      cut->kv_tile};
+		lead_put(kept, lead, cut, n_common);
 		return;
 	}
-	cut->shared = lead->kv_tile +
-		      (cut->begin - lead->begin) / WIDE_TILE_BLOCKS * DEVICE_WIDE_KV_TILES;
 	cut->n_shared = n * DEVICE_WIDE_KV_TILES;
 	cut->queues[QUEUE_WIDE].used = n * WIDE_TILE_BLOCKS;
 	m->p->n_kv_blocks += n * WIDE_TILE_BLOCKS;
