@@ -95,6 +95,16 @@ static void list_make(const struct prompts *p, struct oracle_random *random, str
 		list->rows[i].low = list->rows[i].pos / 2;
 }
 
+static struct schedule_want want_of(const struct work_list *list)
+{
+	return (struct schedule_want){.shape = &shape,
+				      .list = list,
+				      .pages = {64, PAGE_SOURCES, 64 * PAGE_SOURCES},
+				      .costs = costs_find(CODE_WGMMA),
+				      .n_blocks = N_BLOCKS,
+				      .code = CODE_WGMMA};
+}
+
 static struct make make_of(struct schedule *schedule, const struct schedule_want *want)
 {
 	struct row_map map = row_map_of(&shape);
@@ -195,12 +205,7 @@ static void strips_are_what_they_would_be_if_read_anew(void **state)
 
 	(void)state;
 	for (int run = 0; run < RUNS; run++) {
-		struct schedule_want want = {.shape = &shape,
-					     .list = &list,
-					     .pages = {64, PAGE_SOURCES, 64 * PAGE_SOURCES},
-					     .costs = costs_find(CODE_WGMMA),
-					     .n_blocks = N_BLOCKS,
-					     .code = CODE_WGMMA};
+		struct schedule_want want = want_of(&list);
 		struct make m = make_of(&schedule, &want), anew;
 
 		prompts_init(&prompts, &random);
@@ -279,12 +284,7 @@ static void nobody_looks_at_a_mask_of_what_all_rows_see(void **state)
 
 	(void)state;
 	for (int run = 0; run < RUNS; run++) {
-		const struct schedule_want want = {.shape = &shape,
-						   .list = &list,
-						   .pages = {64, PAGE_SOURCES, 64 * PAGE_SOURCES},
-						   .costs = costs_find(CODE_WGMMA),
-						   .n_blocks = N_BLOCKS,
-						   .code = CODE_WGMMA};
+		const struct schedule_want want = want_of(&list);
 
 		prompts_init(&prompts, &random);
 		list_make(&prompts, &random, &list);
@@ -383,12 +383,7 @@ static void strips_share_what_all_their_rows_see(void **state)
 
 	(void)state;
 	for (int run = 0; run < RUNS; run++) {
-		const struct schedule_want want = {.shape = &shape,
-						   .list = &list,
-						   .pages = {64, PAGE_SOURCES, 64 * PAGE_SOURCES},
-						   .costs = costs_find(CODE_WGMMA),
-						   .n_blocks = N_BLOCKS,
-						   .code = CODE_WGMMA};
+		const struct schedule_want want = want_of(&list);
 
 		prompts_init(&prompts, &random);
 		list_make(&prompts, &random, &list);
