@@ -117,8 +117,7 @@ void before_anybody(struct before *b)
 	b->n_fds_alone = process_descriptors(b->h->pid);
 }
 
-/* Those that it keeps: what victims began with, as the loader of their weights, is on its way
- * out. */
+/* Those that it keeps: what victims began with may be on its way out. */
 static unsigned lasting_descriptors(pid_t pid)
 {
 	unsigned least = process_descriptors(pid);

@@ -387,7 +387,7 @@ static void share_wide_tiles(struct make *m, struct cut *cut, uint32_t n_wide_ti
 
 	if (n_common * DEVICE_WIDE_KV_TILES < DEVICE_FIRST_KV_TILES)
 		return;
-	for (uint32_t i = 0; i < kept->n_leads; i++) {
+	for (uint32_t i = 0; i < kept->n_leads && n < n_common; i++) {
 		uint32_t at, n_led = count_led(m, cut, &kept->leads[i], n_common, &at);
 
 		if (n_led <= n)
