@@ -329,6 +329,8 @@ struct store_stats {
 	uint64_t slices_evicted, nodes_evicted, nodes_split, nodes_collapsed;
 };
 void store_stats(const struct store *s, struct store_stats *ret);
+/* What it says of pages_evicted, at no cost. */
+uint64_t store_pages_evicted(const struct store *s);
 /* Of the pages in use, on one device. */
 uint64_t store_device_bytes(const struct store *s, uint32_t device);
 

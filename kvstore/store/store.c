@@ -105,6 +105,11 @@ uint64_t store_epoch(const struct store *s)
 	return s->epoch;
 }
 
+uint64_t store_pages_evicted(const struct store *s)
+{
+	return s->stats.pages_evicted;
+}
+
 void store_stats(const struct store *s, struct store_stats *ret)
 {
 	*ret = s->stats;

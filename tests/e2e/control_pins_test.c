@@ -1,7 +1,7 @@
 /*
  * control_pins_test.c - the verb pins, and what the log has of sessions: models, evictions, drains.
  */
-#include "control_harness.h"
+#include "stepper.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -226,6 +226,59 @@ static void the_log_has_what_sessions_do_with_their_ids(void **state)
 	assert_true(harness_log_has(h, "ends: hang-up"));
 }
 
+static uint64_t pages_evicted(const struct harness *h)
+{
+	struct client c = client_open(h);
+	Coppice__Status m = COPPICE__STATUS__INIT;
+	uint64_t n = client_verb(&c, status, &m)->status->pages_evicted;
+
+	client_close(&c);
+	return n;
+}
+
+static void log_comes_to_have(const struct harness *h, const char *text)
+{
+	for (int ms = 0; ms < HARNESS_PATIENCE_MS && !harness_log_has(h, text); ms += 10)
+		usleep(10000);
+	assert_true(harness_log_has(h, text));
+}
+
+static void expect_evicted(const struct harness *h, uint64_t n)
+{
+	char text[128];
+
+	snprintf(text, sizeof(text), ": %" PRIu64 " idle pages were evicted for its KV\n", n);
+	log_comes_to_have(h, text);
+}
+
+/* The first at once, the others together; of a session that leaves too early, when it leaves. */
+static void the_log_has_for_whom_pages_are_evicted(void **state)
+{
+	struct harness *h = *state;
+	struct stepper first, next;
+	uint64_t n, n_in_all;
+
+	stepper_start(&first, h);
+	while (stepper_append(&first, STEPPER_CHUNK) == 0)
+		continue;
+	stepper_end(&first);
+	log_comes_to_have(h, "ends: hang-up");
+	assert_int_equal(pages_evicted(h), 0);
+	assert_false(harness_log_has(h, "evicted"));
+
+	stepper_start(&next, h);
+	stepper_number_from(&next, 1u << 20);
+	while ((n = pages_evicted(h)) == 0)
+		assert_int_equal(stepper_append(&next, STEPPER_CHUNK), 0);
+	expect_evicted(h, n);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(stepper_append(&next, STEPPER_CHUNK), 0);
+	n_in_all = pages_evicted(h);
+	assert_true(n_in_all > n);
+	stepper_end(&next);
+	expect_evicted(h, n_in_all - n);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -235,6 +288,7 @@ int main(int argc, char **argv)
 		HARNESS_CASE(epoll, another_user_does_not_see_them),
 		HARNESS_CASE(epoll, root_sees_pins_of_users_who_have_left_and_ends_them),
 		HARNESS_CASE(epoll, the_log_has_what_sessions_do_with_their_ids),
+		HARNESS_CASE(epoll, the_log_has_for_whom_pages_are_evicted),
 	};
 
 	if (harness_init(argc, argv) < 0)

@@ -137,6 +137,12 @@ struct sched_user {
 LIST_HEAD(sched_user_list, sched_user);
 TAILQ_HEAD(sched_user_queue, sched_user);
 
+/* Pages that were evicted for a session's KV, since the log last said so; seq/evicted.h. */
+struct sched_evicted {
+	uint64_t n_pages;
+	uint64_t line_ns; /* when it may say so again */
+};
+
 struct sched_session {
 	LIST_ENTRY(sched_session) link;
 	uint64_t id;
@@ -159,6 +165,7 @@ struct sched_session {
 	uint64_t last_job; /* number of the last that a step of its was in: seq/pace.h */
 	uint64_t entries, decode_steps, tokens_matched, tokens_computed;
 	uint64_t weights_bytes_read; /* by passes of programs: its part, by its rows */
+	struct sched_evicted evicted;
 };
 LIST_HEAD(sched_session_list, sched_session);
 LIST_HEAD(sched_model_list, sched_model);

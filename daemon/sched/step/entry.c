@@ -7,6 +7,7 @@
 #include "entry.h"
 
 #include "daemon/sched/seq/complete.h"
+#include "daemon/sched/seq/evicted.h"
 #include "daemon/sched/seq/seq.h"
 #include "daemon/sched/seq/summary.h"
 #include "proto/cleanup.h"
@@ -76,7 +77,7 @@ static struct outcome extend(struct sched_core *core, struct sched_seq *seq,
 		if (r < 0)
 			return outcome_bad(r, r == -EINVAL ? ABI_BAD_PARENTS : ABI_NO_MEMORY, 0);
 	}
-	int r = store_seq_extend(seq->store, body, e->count, draft, core->now_ns);
+	int r = seq_extend(core, seq, body, e->count, draft);
 
 	if (r < 0) {
 		free(parents);

@@ -18,6 +18,7 @@
 #include "daemon/sched/core/turns.h"
 #include "daemon/sched/run/job_tree.h"
 #include "daemon/sched/run/slice.h"
+#include "daemon/sched/seq/evicted.h"
 #include "daemon/sched/seq/seq.h"
 #include "daemon/sched/step/step_end.h"
 
@@ -197,15 +198,15 @@ static int part_draft(const struct sched_lane *lane, uint32_t part)
 static int part_live(struct passes *p, const struct sched_lane *lane, uint32_t part, uint32_t n)
 {
 	const struct decode_part *d = &lane->decode.parts[part];
-	struct store_seq *store = lane->step.parts[part].seq->store;
+	struct sched_seq *seq = lane->step.parts[part].seq;
 	const uint32_t *ids = lane->decode.ids + d->first_id + d->n_done;
 	int r;
 
 	if (!lane->decode.parents)
-		return store_seq_extend(store, ids, n, false, p->core->now_ns);
+		return seq_extend(p->core, seq, ids, n, false);
 	if (d->n_done > 0)
 		return 0;
-	r = store_seq_extend(store, ids, d->n_new, true, p->core->now_ns);
+	r = seq_extend(p->core, seq, ids, d->n_new, true);
 	return r < 0 ? r : part_draft(lane, part);
 }
 

@@ -7,6 +7,7 @@
 
 #include "daemon/sched/core/doorbell.h"
 #include "daemon/sched/core/users.h"
+#include "daemon/sched/seq/evicted.h"
 #include "daemon/sched/seq/pace.h"
 #include "daemon/sched/seq/seq.h"
 #include "daemon/sched/seq/wait.h"
@@ -204,6 +205,7 @@ static bool session_strip(struct sched *s, struct sched_session *session)
 			model_unuse(s, session->models[i]);
 	}
 	doorbell_remove(&s->doorbell, session->doorbell_fd);
+	evicted_say(&s->core, session);
 	LIST_REMOVE(session, link);
 	s->n_sessions--;
 	session->ended = true;

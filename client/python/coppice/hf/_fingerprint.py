@@ -17,9 +17,9 @@ CHUNK_WORDS = 1 << 20
 IGNORED_KEYS = {"dtype", "torch_dtype", "transformers_version", "use_cache", "architectures"}
 
 
-def factors(device: torch.device) -> torch.Tensor:
-    """Odd, and far from each other: the mixer of SplitMix64 over the places of a chunk."""
-    x = torch.arange(CHUNK_WORDS, dtype=torch.int64, device=device) * -0x61C8864680B583EB
+def factors(n: int, device: torch.device) -> torch.Tensor:
+    """Odd, and far from each other: the mixer of SplitMix64 over the first n places of a chunk."""
+    x = torch.arange(n, dtype=torch.int64, device=device) * -0x61C8864680B583EB
     x = (x ^ (x >> 30)) * -0x40A7B892E31B1A47
     x = (x ^ (x >> 27)) * -0x6B2FB644ECCEEE15
     return (x ^ (x >> 31)) | 1
@@ -47,10 +47,12 @@ def config_facts(config: Any) -> bytes:
 def fingerprint(model: Any) -> int:
     """Reads all weights once."""
     digest = hashlib.blake2b(config_facts(model.config), digest_size=8)
+    tensors = model.base_model.state_dict()
+    n_words = max((-(-tensor.nbytes // 8) for tensor in tensors.values()), default=0)
     by: dict[torch.device, torch.Tensor] = {}
-    for name, tensor in sorted(model.base_model.state_dict().items()):
+    for name, tensor in sorted(tensors.items()):
         if tensor.device not in by:
-            by[tensor.device] = factors(tensor.device)
+            by[tensor.device] = factors(min(n_words, CHUNK_WORDS), tensor.device)
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(sums(tensor, by[tensor.device]) if tensor.numel() else b"")
     return int.from_bytes(digest.digest(), "little")
