@@ -449,7 +449,11 @@ bool device_some_takes(const struct device_few *few)
 int device_some(const struct device_few *few, const struct device_some_room *room,
 		uint32_t n_blocks, struct launch_to to)
 {
-	memset(room->parts, 0xff, SOME_PARTS_BYTES);
+	uint32_t n_out = few->n_out[0] + few->n_out[1] + few->n_out[2];
+
+	/* Sums of one part, where nothing else may stand meanwhile. */
+	memset(room->parts, 0xff,
+	       min_u64((uint64_t)few->n_rows * n_out * sizeof(float), SOME_PARTS_BYTES));
 	for (uint32_t i = 0; i < SOME_COUNTERS; i++)
 		assert_int_equal(room->counters[i], 0);
 	return device_few(few, n_blocks, to);
