@@ -95,7 +95,7 @@ tests() {
 		say "  ok      $name: $n tests ($seconds s)"
 	else
 		say "  FAILED  $name: $bad of $n tests ($seconds s); from $log:"
-		grep -E '\*\*\*|\[  FAILED|ERROR|runtime error|WARNING: ThreadSanitizer' "$log" |
+		grep -E '\*\*\*|\[  FAILED|ERROR|WARNING: ThreadSanitizer' "$log" |
 			head -n 40 | sed 's/^/          /'
 		tail -n 20 "$log" | sed 's/^/          /'
 	fi
@@ -374,7 +374,8 @@ texts() {
 	check "pages" packaging/check-pages.py
 }
 
-export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
+# SIGILL is what UBSan finds.
+export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:handle_sigill=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
 # What crashes in the plain build is found by function and line, as under the sanitizers.
 plain=(build/check all -DCOPPICE_CALLGRAPH=ON -DCOPPICE_LINES=ON)

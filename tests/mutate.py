@@ -309,7 +309,7 @@ def main():
     args.build = os.path.abspath(args.build)
     signal.signal(signal.SIGTERM, stop)  # what it started ends with it then too
     signal.signal(signal.SIGHUP, stop)
-    os.environ.setdefault("ASAN_OPTIONS", "detect_leaks=1:strict_string_checks=1")
+    os.environ.setdefault("ASAN_OPTIONS", "detect_leaks=1:strict_string_checks=1:handle_sigill=1")
     tree = os.path.join(args.build, "tree")
     copy_tree(tree)
     judge, survivors = Judge(tree, args), []
