@@ -86,7 +86,7 @@ if(COPPICE_CUDA_INCLUDE)
 	if(TARGET coppice_cuda AND NOT COPPICE_SANITIZE)
 		set(played ${CMAKE_CURRENT_BINARY_DIR}/played_attend)
 		add_custom_command(OUTPUT ${played}.o
-			COMMAND ${COPPICE_NVCC} -x c++ -std=c++17 -O2 -I${PROJECT_SOURCE_DIR}
+			COMMAND ${COPPICE_NVCC} -x c++ -std=c++17 -O1 -I${PROJECT_SOURCE_DIR}
 				-Xcompiler=-Wno-unknown-pragmas -MD -MF ${played}.d
 				-c ${CMAKE_CURRENT_LIST_DIR}/played_attend.cu -o ${played}.o
 			DEPENDS ${CMAKE_CURRENT_LIST_DIR}/played_attend.cu
