@@ -226,21 +226,21 @@ static void the_log_has_what_sessions_do_with_their_ids(void **state)
 	assert_true(harness_log_has(h, "ends: hang-up"));
 }
 
-static uint64_t pages_evicted(const struct harness *h)
+static uint64_t pages_evicted(struct client *c)
 {
-	struct client c = client_open(h);
 	Coppice__Status m = COPPICE__STATUS__INIT;
-	uint64_t n = client_verb(&c, status, &m)->status->pages_evicted;
 
-	client_close(&c);
-	return n;
+	return client_verb(c, status, &m)->status->pages_evicted;
 }
 
-static void log_comes_to_have(const struct harness *h, const char *text)
+static void await_no_sequences(struct client *c)
 {
-	for (int ms = 0; ms < HARNESS_PATIENCE_MS && !harness_log_has(h, text); ms += 10)
+	Coppice__Status m = COPPICE__STATUS__INIT;
+
+	for (int ms = 0; client_verb(c, status, &m)->status->n_seqs > 0; ms += 10) {
+		assert_true(ms < HARNESS_PATIENCE_MS);
 		usleep(10000);
-	assert_true(harness_log_has(h, text));
+	}
 }
 
 static void expect_evicted(const struct harness *h, uint64_t n)
@@ -248,13 +248,16 @@ static void expect_evicted(const struct harness *h, uint64_t n)
 	char text[128];
 
 	snprintf(text, sizeof(text), ": %" PRIu64 " idle pages were evicted for its KV\n", n);
-	log_comes_to_have(h, text);
+	for (int ms = 0; ms < HARNESS_PATIENCE_MS && !harness_log_has(h, text); ms += 10)
+		usleep(10000);
+	assert_true(harness_log_has(h, text));
 }
 
 /* The first at once, the others together; of a session that leaves too early, when it leaves. */
 static void the_log_has_for_whom_pages_are_evicted(void **state)
 {
 	struct harness *h = *state;
+	struct client c = client_open(h);
 	struct stepper first, next;
 	uint64_t n, n_in_all;
 
@@ -262,21 +265,22 @@ static void the_log_has_for_whom_pages_are_evicted(void **state)
 	while (stepper_append(&first, STEPPER_CHUNK) == 0)
 		continue;
 	stepper_end(&first);
-	log_comes_to_have(h, "ends: hang-up");
-	assert_int_equal(pages_evicted(h), 0);
+	await_no_sequences(&c);
+	assert_int_equal(pages_evicted(&c), 0);
 	assert_false(harness_log_has(h, "evicted"));
 
 	stepper_start(&next, h);
 	stepper_number_from(&next, 1u << 20);
-	while ((n = pages_evicted(h)) == 0)
+	while ((n = pages_evicted(&c)) == 0)
 		assert_int_equal(stepper_append(&next, STEPPER_CHUNK), 0);
 	expect_evicted(h, n);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(stepper_append(&next, STEPPER_CHUNK), 0);
-	n_in_all = pages_evicted(h);
+	n_in_all = pages_evicted(&c);
 	assert_true(n_in_all > n);
 	stepper_end(&next);
 	expect_evicted(h, n_in_all - n);
+	client_close(&c);
 }
 
 int main(int argc, char **argv)
