@@ -66,13 +66,6 @@ static const struct figure {
 	FIGURE(tier_wants, IN_THE_END),
 };
 
-static const Coppice__StatusReply *status_of(struct client *c)
-{
-	Coppice__Status status = COPPICE__STATUS__INIT;
-
-	return client_verb(c, status, &status)->status;
-}
-
 static uint64_t figure_of(const Coppice__StatusReply *status, const struct figure *f)
 {
 	return *(const uint64_t *)(const void *)((const char *)status + f->at);
@@ -80,7 +73,7 @@ static uint64_t figure_of(const Coppice__StatusReply *status, const struct figur
 
 static void take_figures(struct client *root, uint64_t *ret)
 {
-	const Coppice__StatusReply *status = status_of(root);
+	const Coppice__StatusReply *status = client_status(root);
 
 	assert_true(N_OF(figures) <= BEFORE_FIGURES);
 	for (size_t i = 0; i < N_OF(figures); i++)
@@ -108,7 +101,7 @@ static const Coppice__StatusReply *status_without_idle(const struct before *b)
 	Coppice__Evict evict = COPPICE__EVICT__INIT;
 
 	assert_int_equal(client_verb(b->root, evict, &evict)->code, 0);
-	return status_of(b->root);
+	return client_status(b->root);
 }
 
 void before_anybody(struct before *b)
@@ -168,7 +161,7 @@ static bool process_is_as_before(const struct before *b)
 
 static void say_what_is_left(const struct before *b, const uint64_t *before, unsigned n_fds)
 {
-	const Coppice__StatusReply *now = status_of(b->root);
+	const Coppice__StatusReply *now = client_status(b->root);
 
 	for (size_t i = 0; i < N_OF(figures); i++)
 		if (figure_of(now, &figures[i]) != before[i])
@@ -220,7 +213,7 @@ static uint32_t users_of_weights(struct client *root)
 	Coppice__WeightsList list = COPPICE__WEIGHTS_LIST__INIT;
 	uint32_t n = 0;
 
-	if (!status_of(root)->has_weights_bytes)
+	if (!client_status(root)->has_weights_bytes)
 		return 0;
 	list.has_cursor = true;
 	do {
@@ -259,7 +252,7 @@ bool before_nothing_is_left(struct before *b)
 			return true;
 	print_message("the victims have gone: ");
 	say_what_is_left(b, b->alone, b->n_fds_alone);
-	now = status_of(b->root);
+	now = client_status(b->root);
 	print_message("%llu bytes of memory, %llu of weights, which %u have open\n",
 		      (unsigned long long)now->memory_bytes, (unsigned long long)now->weights_bytes,
 		      users_of_weights(b->root));

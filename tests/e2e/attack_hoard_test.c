@@ -18,15 +18,6 @@
 #define NEWCOMER 65530
 #define JOIN_TRIES 400 /* of 5 ms */
 
-static const Coppice__StatusReply *status_of(struct client *c)
-{
-	Coppice__Status status = COPPICE__STATUS__INIT;
-	const Coppice__Reply *reply = client_verb(c, status, &status);
-
-	assert_int_equal(reply->code, 0);
-	return reply->status;
-}
-
 /* ---- pins ---- */
 
 /* Of 16 MiB one user's pins may keep 4,096 tokens; the model of the honest takes 1,024. */
@@ -74,7 +65,7 @@ static void assert_newcomer_has_room(const struct harness *h)
 static void see_pins(const struct harness *h, struct client *root)
 {
 	Coppice__Evict evict = COPPICE__EVICT__INIT;
-	const Coppice__StatusReply *status = status_of(root);
+	const Coppice__StatusReply *status = client_status(root);
 
 	assert_true(status->pinned_bytes <= status->pinned_bytes_max);
 	assert_true(status->pinned_bytes > status->pinned_bytes_max / 2);
@@ -133,7 +124,7 @@ static void see_sessions(const struct harness *h, struct client *root)
 {
 	struct other newcomer;
 
-	assert_true(status_of(root)->n_sessions >= 3 + 6);
+	assert_true(client_status(root)->n_sessions >= 3 + 6);
 	newcomer = other_start(h, NEWCOMER, join);
 	other_join(&newcomer);
 }
@@ -279,12 +270,12 @@ static int fill_journal(const struct harness *h, int said)
 
 static bool journal_gives_way(struct client *root)
 {
-	return status_of(root)->tier_journal_evicted > 0;
+	return client_status(root)->tier_journal_evicted > 0;
 }
 
 static void see_journal(const struct harness *h, struct client *root)
 {
-	const Coppice__StatusReply *status = status_of(root);
+	const Coppice__StatusReply *status = client_status(root);
 
 	assert_true(status->tier_journal_bytes <= status->tier_journal_max);
 	assert_null(status->tier_error);
@@ -348,7 +339,7 @@ static int compute_some(const struct harness *h, int said)
 	r = stepper_append(&s, NEWCOMER_CHUNK);
 	if (r == 0)
 		r = compute_page(&s, open_model(&s.x.c, FIRST_OF_ROOT), &seq);
-	if (r == 0 && status_of(&s.x.c)->own && status_of(&s.x.c)->domain_pool_bytes == 0)
+	if (r == 0 && client_status(&s.x.c)->own && client_status(&s.x.c)->domain_pool_bytes == 0)
 		r = 1;
 	stepper_end(&s);
 	return r ? 1 : 0;
@@ -356,7 +347,7 @@ static int compute_some(const struct harness *h, int said)
 
 static void see_what_is_left(const struct harness *h, struct client *root)
 {
-	const Coppice__StatusReply *status = status_of(root);
+	const Coppice__StatusReply *status = client_status(root);
 	struct other newcomer;
 
 	assert_true(status->domain_pool_bytes_max < status->pool_bytes);
@@ -375,7 +366,7 @@ static void open_sequences_leave_a_part_of_the_pool(void **state)
 /* Both at once, each as much as it gets; a third finds a part, and a fourth. */
 static void see_what_two_leave(const struct harness *h, struct client *root)
 {
-	const Coppice__StatusReply *status = status_of(root);
+	const Coppice__StatusReply *status = client_status(root);
 	struct other newcomer;
 
 	assert_true(status->reserved_pool_bytes > 0);

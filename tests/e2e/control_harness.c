@@ -369,6 +369,15 @@ bool client_is_cut_off(struct client *c)
 	return client_receive(c) == NULL;
 }
 
+const Coppice__StatusReply *client_status(struct client *c)
+{
+	Coppice__Status m = COPPICE__STATUS__INIT;
+	const Coppice__Reply *reply = client_verb(c, status, &m);
+
+	assert_int_equal(reply->code, 0);
+	return reply->status;
+}
+
 uint32_t client_model(struct client *c)
 {
 	Coppice__ModelOpen m = COPPICE__MODEL_OPEN__INIT;

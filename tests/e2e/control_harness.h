@@ -96,6 +96,7 @@ bool become_user(uid_t uid);
 					   .verb = (message)})
 
 /* Common steps. */
+const Coppice__StatusReply *client_status(struct client *c);
 uint32_t client_model(struct client *c);
 /* Mapped at c->arena; the descriptor is the caller's. */
 uint32_t client_open_arena(struct client *c, uint64_t bytes, int *ret_fd);

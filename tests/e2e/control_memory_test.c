@@ -29,9 +29,7 @@ static void client_prepare(struct client *c)
 
 static uint64_t prompt_bytes(struct client *c)
 {
-	Coppice__Status status = COPPICE__STATUS__INIT;
-
-	return client_verb(c, status, &status)->status->prompt_bytes;
+	return client_status(c)->prompt_bytes;
 }
 
 static void prompts_of_all_sessions_of_a_user_count(void **state)

@@ -201,6 +201,13 @@ static uint32_t session_of_the_log(const struct harness *h)
 	return id;
 }
 
+static void assert_log_comes_to_have(const struct harness *h, const char *text, int patience_ms)
+{
+	for (int ms = 0; ms < patience_ms && !harness_log_has(h, text); ms += 10)
+		sleep_ms(10);
+	assert_true(harness_log_has(h, text));
+}
+
 static void the_log_has_what_sessions_do_with_their_ids(void **state)
 {
 	struct harness *h = *state;
@@ -221,25 +228,14 @@ static void the_log_has_what_sessions_do_with_their_ids(void **state)
 	assert_true(log_has_of(h, id, ": the daemon takes new sequences again"));
 	client_close(&c);
 	/* A stop would end it first, if it came first. */
-	for (int i = 0; i < 500 && !harness_log_has(h, "ends: hang-up"); i++)
-		usleep(10000);
-	assert_true(harness_log_has(h, "ends: hang-up"));
-}
-
-static uint64_t pages_evicted(struct client *c)
-{
-	Coppice__Status m = COPPICE__STATUS__INIT;
-
-	return client_verb(c, status, &m)->status->pages_evicted;
+	assert_log_comes_to_have(h, "ends: hang-up", 5000);
 }
 
 static void await_no_sequences(struct client *c)
 {
-	Coppice__Status m = COPPICE__STATUS__INIT;
-
-	for (int ms = 0; client_verb(c, status, &m)->status->n_seqs > 0; ms += 10) {
+	for (int ms = 0; client_status(c)->n_seqs > 0; ms += 10) {
 		assert_true(ms < HARNESS_PATIENCE_MS);
-		usleep(10000);
+		sleep_ms(10);
 	}
 }
 
@@ -248,9 +244,7 @@ static void expect_evicted(const struct harness *h, uint64_t n)
 	char text[128];
 
 	snprintf(text, sizeof(text), ": %" PRIu64 " idle pages were evicted for its KV\n", n);
-	for (int ms = 0; ms < HARNESS_PATIENCE_MS && !harness_log_has(h, text); ms += 10)
-		usleep(10000);
-	assert_true(harness_log_has(h, text));
+	assert_log_comes_to_have(h, text, HARNESS_PATIENCE_MS);
 }
 
 /* The first at once, the others together; of a session that leaves too early, when it leaves. */
@@ -266,17 +260,17 @@ static void the_log_has_for_whom_pages_are_evicted(void **state)
 		continue;
 	stepper_end(&first);
 	await_no_sequences(&c);
-	assert_int_equal(pages_evicted(&c), 0);
+	assert_int_equal(client_status(&c)->pages_evicted, 0);
 	assert_false(harness_log_has(h, "evicted"));
 
 	stepper_start(&next, h);
 	stepper_number_from(&next, 1u << 20);
-	while ((n = pages_evicted(&c)) == 0)
+	while ((n = client_status(&c)->pages_evicted) == 0)
 		assert_int_equal(stepper_append(&next, STEPPER_CHUNK), 0);
 	expect_evicted(h, n);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(stepper_append(&next, STEPPER_CHUNK), 0);
-	n_in_all = pages_evicted(&c);
+	n_in_all = client_status(&c)->pages_evicted;
 	assert_true(n_in_all > n);
 	stepper_end(&next);
 	expect_evicted(h, n_in_all - n);

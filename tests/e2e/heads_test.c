@@ -177,13 +177,6 @@ static void assert_part(const struct rank *r, const float *part, const float *wh
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
-static const Coppice__StatusReply *ask_status(struct client *c)
-{
-	Coppice__Status m = COPPICE__STATUS__INIT;
-
-	return client_verb(c, status, &m)->status;
-}
-
 static void run_ranks(const char *devices, const char *split, double bound)
 {
 	struct harness *h = start(devices, split);
@@ -232,7 +225,7 @@ static void a_ranks_kv_is_on_the_device_of_its_heads(void **state)
 		const Coppice__StatusReply *status;
 
 		free(rank_run(&r));
-		status = ask_status(&watch);
+		status = client_status(&watch);
 		assert_int_equal(status->n_device_page_bytes, N_RANKS);
 		for (uint32_t d = 0; d < N_RANKS; d++)
 			assert_int_equal(status->device_page_bytes[d] != 0, d <= i);

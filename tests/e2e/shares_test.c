@@ -43,13 +43,6 @@ static void ask_lane(struct client *c)
 					   .lane_new = &pollable});
 }
 
-static const Coppice__StatusReply *status_of(struct client *c)
-{
-	Coppice__Status m = COPPICE__STATUS__INIT;
-
-	return client_verb(c, status, &m)->status;
-}
-
 /* ---- who leaves everything unread ---- */
 
 /* Asks for pollable lanes and frees them until it is cut off, or refused. */
@@ -146,13 +139,13 @@ static void descriptors_that_a_user_leaves_unread_lock_nobody_out(void **state)
 	other_ready(&attacker);
 	assert_lives(h, OTHER);
 	assert_lives(h, 0);
-	assert_true(status_of(&watch)->n_unread_fds > 0);
-	assert_true(status_of(&watch)->n_unread_fds < MAX_FDS / 2);
+	assert_true(client_status(&watch)->n_unread_fds > 0);
+	assert_true(client_status(&watch)->n_unread_fds < MAX_FDS / 2);
 	other_kill(&attacker);
 	for (int i = 0; i < TRIES && process_descriptors(h->pid) > n_fds; i++)
 		sleep_ms(5);
 	assert_true(process_descriptors(h->pid) <= n_fds);
-	assert_int_equal(status_of(&watch)->n_unread_fds, 0);
+	assert_int_equal(client_status(&watch)->n_unread_fds, 0);
 	client_close(&watch);
 }
 
@@ -348,7 +341,7 @@ static void descriptors_of_what_was_freed_count_no_more(void **state)
 	struct harness *h = start(state, (const char *const[HARNESS_FLAGS]){NULL});
 	struct client c = client_open(h);
 	Coppice__ArenaNew arena_new = COPPICE__ARENA_NEW__INIT;
-	uint64_t before = status_of(&c)->n_fds;
+	uint64_t before = client_status(&c)->n_fds;
 
 	arena_new.bytes = 2 << 20;
 	for (uint32_t i = 0; i < 3; i++) {
@@ -357,10 +350,10 @@ static void descriptors_of_what_was_freed_count_no_more(void **state)
 
 		lane_free.lane = client_verb(&c, lane_new, &pollable)->lane->lane;
 		arena_free.arena = client_verb(&c, arena_new, &arena_new)->arena->arena;
-		assert_true(status_of(&c)->n_fds > before);
+		assert_true(client_status(&c)->n_fds > before);
 		assert_int_equal(client_verb(&c, lane_free, &lane_free)->code, 0);
 		assert_int_equal(client_verb(&c, arena_free, &arena_free)->code, 0);
-		assert_int_equal(status_of(&c)->n_fds, before);
+		assert_int_equal(client_status(&c)->n_fds, before);
 	}
 	client_close(&c);
 }
@@ -398,7 +391,7 @@ static void too_many_under_way_is_an_error_to_who_asks(void **state)
 	assert_refused(client_hello(&late), -ETOOMANYREFS, NULL, "descriptors");
 	assert_true(client_is_cut_off(&late));
 	client_close(&late);
-	assert_int_equal(status_of(&c)->n_lanes, 0);
+	assert_int_equal(client_status(&c)->n_lanes, 0);
 	other_kill(&filler);
 	for (int i = 0; i < 2; i++) /* as many lanes as it may have: none was lost */
 		assert_int_equal(client_verb(&c, lane_new, &pollable)->code, 0);
@@ -422,7 +415,7 @@ static void device_memory_whose_descriptor_cannot_go_is_free_again(void **state)
 	m.bytes = 2 << 20;
 	for (int i = 0; i < 3; i++)
 		assert_refused(client_verb(&c, arena_new, &m), -ETOOMANYREFS, NULL, "descriptors");
-	assert_int_equal(status_of(&c)->device_arena_bytes, 0);
+	assert_int_equal(client_status(&c)->device_arena_bytes, 0);
 	other_kill(&filler);
 	assert_int_equal(client_verb(&c, arena_new, &m)->code, 0);
 	assert_int_equal(c.n_fds, 1);

@@ -4,6 +4,7 @@
 #include "fake_device.h"
 #include "oracle.h"
 
+#include "daemon/base/grow.h"
 #include "kernels/cuda/program/lt.h"
 
 #include <errno.h>
@@ -18,25 +19,8 @@
 static struct {
 	float *w, *made;
 	double *y;
-	size_t n_w, n_y;
+	uint32_t w_room, made_room, y_room;
 } room;
-
-static void make_room(size_t n_w, size_t n_y)
-{
-	if (n_w > room.n_w) {
-		free(room.w);
-		room.w = malloc(n_w * sizeof(*room.w));
-		room.n_w = n_w;
-	}
-	if (n_y > room.n_y) {
-		free(room.made);
-		free(room.y);
-		room.made = malloc(n_y * sizeof(*room.made));
-		room.y = malloc(n_y * sizeof(*room.y));
-		room.n_y = n_y;
-	}
-	assert_true(room.w && room.made && room.y);
-}
 
 int lt_open(struct lt **ret, char *why, size_t bytes)
 {
@@ -63,10 +47,12 @@ int lt_find(struct lt *lt, const struct lt_product *p)
 static void product_make(const struct lt_product *p, struct oracle_product *o, const char *matrix,
 			 char *out)
 {
-	size_t n_y = (size_t)p->n_rows * p->n_out, n_w = (size_t)p->n_out * p->n_in;
+	uint32_t n_y = p->n_rows * p->n_out, n_w = p->n_out * p->n_in;
 	const float *before = (const float *)(void *)out;
 
-	make_room(n_w, n_y);
+	assert_int_equal(GROW(room.w, room.w_room, n_w), 0);
+	assert_int_equal(GROW(room.made, room.made_room, n_y), 0);
+	assert_int_equal(GROW(room.y, room.y_room, n_y), 0);
 	oracle_decode(p->type, room.w, matrix, n_w);
 	for (size_t i = 0; i < n_y; i++)
 		room.y[i] =
