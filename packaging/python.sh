@@ -33,9 +33,7 @@ fetch() {
 		sha256sum)
 	[[ $(cat "$home/pinned/sum" 2>/dev/null) != "$sum" ]] || return 0
 	rm -rf "$home/pinned"
-	python3 -m venv "$home/pinned"
-	"$home/pinned/bin/pip" install -q --only-binary :all: --no-deps --no-compile \
-		"$(grep '^uv==' "$pins")"
+	install_installers
 	if python3 -c 'import ctypes; ctypes.CDLL("libcuda.so.1")' 2>/dev/null; then
 		install_pinned --no-deps -r "$pins"
 		install_pinned -c "$pins" -r "$torch_pins"
@@ -44,6 +42,21 @@ fetch() {
 		packaging/cuda-stand-ins.py "$(site_packages "$home/pinned")/torch"
 	fi
 	echo "$sum" >"$home/pinned/sum"
+}
+
+# Where the machine has a pip, that fetches another: venv's and its own byte code are made first,
+# which takes longer than all else here.
+install_installers() {
+	local install=(install -q --only-binary :all: --no-deps --no-compile) wanted
+	mapfile -t wanted < <(grep -E '^(pip|uv)==' "$pins")
+	if python3 -c 'import pip' 2>/dev/null; then
+		python3 -m venv --without-pip "$home/pinned"
+		env -u PYTHONPYCACHEPREFIX python3 -m pip --python "$home/pinned" \
+			"${install[@]}" "${wanted[@]}"
+	else
+		python3 -m venv "$home/pinned"
+		"$home/pinned/bin/pip" "${install[@]}" "${wanted[@]}"
+	fi
 }
 
 # uv takes a quarter of pip's time, but knows nothing of pip's configuration: where that names an

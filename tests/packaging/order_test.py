@@ -15,9 +15,9 @@ PTX, SOURCES = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 CUDA = SOURCES / "kernels/cuda"
 
 
-def ptx_of(source):
-	"""{kernel: its lines}"""
-	text = (PTX / f"{pathlib.Path(source).stem}.compute_90a.ptx").read_text()
+def ptx_of(name):
+	"""{kernel: its lines}, of what nvcc compiled by that name"""
+	text = (PTX / f"{name}.compute_90a.ptx").read_text()
 	kernels = re.findall(r"\.entry (\w+)\(.*?\n\{\n(.*?)\n\}\n", text, re.S)
 	return {name: body.splitlines() for name, body in kernels}
 
@@ -74,7 +74,7 @@ class Order(unittest.TestCase):
 	def test_no_ticket_is_drawn_before_the_launch_before_has_ended(self):
 		"""It might still be the one that deals the same tickets."""
 		draw, wait = r"\batom\.global\.inc", "griddepcontrol.wait"
-		all_kernels = ptx_of("attend/attend.cu")
+		all_kernels = ptx_of("attend")
 		kernels = [name for name in all_kernels if "attend_kernel" in name]
 		self.assertTrue(kernels)
 		for name in kernels:
@@ -84,22 +84,21 @@ class Order(unittest.TestCase):
 
 	def test_whoever_hears_a_call_acquires_what_was_written_before_it(self):
 		heard, acquire = 0, r"ld\.acquire\.sys\.global\.b128"
-		for source in ("attend/append.cu", "device/signals.cu"):
-			for name, lines in ptx_of(source).items():
-				if "called_kernel" not in name and "listen_kernel" not in name:
-					continue
-				heard += 1
-				self.assertTrue(matching(acquire, lines), name)
+		for name, lines in ptx_of("small").items():
+			if "called_kernel" not in name and "listen_kernel" not in name:
+				continue
+			heard += 1
+			self.assertTrue(matching(acquire, lines), name)
 		self.assertEqual(heard, 2)
 
 	def test_packets_are_single_accesses(self):
 		"""A vector is several, which may be torn, and so is what is cleared by one."""
 		torn = r"(ld|st)\.(volatile|relaxed)\S*\.v[24]"
 		zeros = r"st\.global\.v4\.\w+ .*\{(%r\d+), \1, \1, \1\}"
-		for source in ("attend/append.cu", "device/signals.cu", "peers/peer.cu"):
+		for source in ("small", "peer"):
 			for name, lines in ptx_of(source).items():
 				self.assertEqual(matching(torn, lines), [], name)
-		for name, lines in ptx_of("peers/peer.cu").items():
+		for name, lines in ptx_of("peer").items():
 			self.assertEqual(matching(zeros, lines), [], name)
 
 

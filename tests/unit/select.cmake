@@ -18,11 +18,11 @@ if(TARGET coppice_cuda)
 	foreach(name estimate select)
 		coppice_test(NAME ${name}_cuda_test SOURCES
 				unit/${name}_cuda_test.c
+				${PROJECT_SOURCE_DIR}/kernels/cuda/device/launch.c
 				${PROJECT_SOURCE_DIR}/kernels/cuda/device/tensor_map.c
 			LIBS
 				unit_fixtures coppice_kernels
-				${PROJECT_BINARY_DIR}/kernels/cuda/${name}.o
-				${PROJECT_BINARY_DIR}/kernels/cuda/code.o
+				${PROJECT_BINARY_DIR}/kernels/cuda/small.o
 				${COPPICE_CUDART} Threads::Threads ${CMAKE_DL_LIBS} rt m
 			LABELS gpu TIMEOUT 300)
 		target_include_directories(${name}_cuda_test SYSTEM PRIVATE ${COPPICE_CUDA_INCLUDE})

@@ -14,7 +14,7 @@
 #include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/device/signals.cuh"
 
-#define WARPS 4u
+#define APPEND_WARPS 4u
 
 #if __CUDA_ARCH__ >= 800
 __device__ inline uint4 load_any(uint64_t from, bool aligned)
@@ -197,13 +197,13 @@ __global__ void __launch_bounds__(INBOUND_WARPS * 32)
 #endif
 }
 
-__global__ void __launch_bounds__(WARPS * 32)
+__global__ void __launch_bounds__(APPEND_WARPS * 32)
 	move_kernel(const __grid_constant__ struct device_move m)
 {
 #if __CUDA_ARCH__ >= 800
 	uint32_t chunks = m.head_dim / 8;
 
-	for (uint32_t head = threadIdx.x / 32; head < m.n_heads; head += WARPS) {
+	for (uint32_t head = threadIdx.x / 32; head < m.n_heads; head += APPEND_WARPS) {
 		char *pool = m.pool + head * m.head_bytes;
 		const char *from = pool + (uint64_t)m.from * KV_SOURCE_BYTES;
 		char *to = pool + (uint64_t)m.to * KV_SOURCE_BYTES;
@@ -247,7 +247,7 @@ extern "C" int device_stand(const struct device_stand *stand, struct launch_to t
 
 extern "C" int device_move(const struct device_move *move, device_stream stream)
 {
-	struct launch_shape shape = {1, WARPS * 32, 0};
+	struct launch_shape shape = {1, APPEND_WARPS * 32, 0};
 
 	return launch_kernel(move_kernel, move, shape, false, {stream, NULL});
 }

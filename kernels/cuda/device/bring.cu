@@ -1,8 +1,8 @@
 /*
  * bring.cu - see bring.h.
  *
- * copy     grid: (parts of a row, rows); a thread takes EACH words, a block's width apart. 16 bytes
- *          a word where addresses and lengths allow it, else one.
+ * copy     grid: (parts of a row, rows); a thread takes COPY_EACH words, a block's width apart. 16
+ *          bytes a word where addresses and lengths allow it, else one.
  * outbound a block for every row of O that must not lie where attention can write it.
  */
 #include "bring.h"
@@ -12,7 +12,7 @@
 #include <cuda_runtime_api.h>
 
 #define COPY_THREADS 256u
-#define EACH 4u
+#define COPY_EACH 4u
 #define OUTBOUND_WARPS 4u
 
 template <typename WORD>
@@ -20,23 +20,23 @@ __global__ void __launch_bounds__(COPY_THREADS)
 	copy_kernel(const __grid_constant__ struct device_bring c)
 {
 	const WORD *from = (const WORD *)(c.from + blockIdx.y * c.from_stride);
-	WORD *to = (WORD *)(c.to + blockIdx.y * c.to_stride), words[EACH];
+	WORD *to = (WORD *)(c.to + blockIdx.y * c.to_stride), words[COPY_EACH];
 	uint64_t n = c.row_bytes / sizeof(WORD),
-		 at = (uint64_t)blockIdx.x * EACH * COPY_THREADS + threadIdx.x;
+		 at = (uint64_t)blockIdx.x * COPY_EACH * COPY_THREADS + threadIdx.x;
 
 #pragma unroll
-	for (uint32_t i = 0; i < EACH; i++)
+	for (uint32_t i = 0; i < COPY_EACH; i++)
 		if (at + i * COPY_THREADS < n)
 			words[i] = from[at + i * COPY_THREADS];
 #pragma unroll
-	for (uint32_t i = 0; i < EACH; i++)
+	for (uint32_t i = 0; i < COPY_EACH; i++)
 		if (at + i * COPY_THREADS < n)
 			to[at + i * COPY_THREADS] = words[i];
 }
 
 template <typename WORD> static int launch(const struct device_bring *c, device_stream stream)
 {
-	uint64_t each = EACH * COPY_THREADS * sizeof(WORD);
+	uint64_t each = COPY_EACH * COPY_THREADS * sizeof(WORD);
 	dim3 grid((unsigned)ceil_div_u64(c->row_bytes, each), c->n_rows);
 
 	copy_kernel<WORD><<<grid, COPY_THREADS, 0, stream>>>(*c);

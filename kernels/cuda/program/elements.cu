@@ -402,11 +402,6 @@ extern "C" int device_begin(const struct device_begin *begin, struct launch_to t
 	return launch_early(begin_kernel, begin, {begin->n_rows, BEGIN_THREADS, 0}, to);
 }
 
-static bool take_fours(const struct device_rows *out)
-{
-	return out->wide_stride % 4 == 0 && out->narrow_stride % 4 == 0;
-}
-
 static bool by_fours(const struct device_finishing *a)
 {
 	return a->n % 4 == 0 && a->stride % 4 == 0 && take_fours(&a->out);

@@ -178,11 +178,6 @@ __global__ void __launch_bounds__(MANY_THREADS)
 
 /* ---- host ------------------------------------------------------------------------------------ */
 
-static bool take_fours(const struct device_rows *out)
-{
-	return out->wide_stride % 4 == 0 && out->narrow_stride % 4 == 0;
-}
-
 extern "C" int device_norm(const struct device_norm *norm, struct launch_to to)
 {
 	uint32_t each = NORM_THREADS * 4;

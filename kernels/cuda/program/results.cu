@@ -56,10 +56,10 @@ __device__ inline void sort(uint64_t *keys, uint32_t n)
 }
 
 /* A thread's part of RESULTS_CHUNK keys. */
-#define EACH (RESULTS_CHUNK / THREADS)
+#define CHUNK_EACH (RESULTS_CHUNK / THREADS)
 
 struct some {
-	uint64_t keys[EACH];
+	uint64_t keys[CHUNK_EACH];
 };
 
 /* PROGRAM_TOP_MAX keys or more have upper words that are no lower: of each warp there are as many
@@ -70,7 +70,7 @@ __device__ inline uint32_t least_of_largest(const struct some &some)
 	uint32_t most = 0, least = 0;
 
 #pragma unroll
-	for (uint32_t i = 0; i < EACH; i++)
+	for (uint32_t i = 0; i < CHUNK_EACH; i++)
 		most = max_u32(most, (uint32_t)(some.keys[i] >> 32));
 #pragma unroll
 	for (uint32_t i = 0; i < PROGRAM_TOP_MAX / WARPS; i++) {
@@ -99,7 +99,7 @@ __device__ inline void find_largest(const struct some &some, uint64_t *to)
 		n = 0;
 	least = least_of_largest(some);
 #pragma unroll
-	for (uint32_t i = 0; i < EACH; i++) {
+	for (uint32_t i = 0; i < CHUNK_EACH; i++) {
 		bool is = some.keys[i] && some.keys[i] >> 32 >= least;
 		uint32_t those = __ballot_sync(~0u, is), first = 0;
 
@@ -146,7 +146,7 @@ __device__ inline float base_of(float max)
 
 /* A thread's logits of a chunk; there is none where at is false. */
 struct part {
-	float logits[EACH];
+	float logits[CHUNK_EACH];
 	uint32_t first, end; /* of the chunk */
 
 	__device__ inline uint32_t id(uint32_t i) const
@@ -165,11 +165,11 @@ __device__ inline void sum_up(const struct part &p, struct device_sum *to)
 	float max = -CUDART_INF_F, sum = 0;
 
 #pragma unroll
-	for (uint32_t i = 0; i < EACH; i++)
+	for (uint32_t i = 0; i < CHUNK_EACH; i++)
 		max = p.has(i) ? fmaxf(max, p.logits[i]) : max;
 	max = max_of_block(max);
 #pragma unroll
-	for (uint32_t i = 0; i < EACH; i++)
+	for (uint32_t i = 0; i < CHUNK_EACH; i++)
 		sum += p.has(i) ? expf(p.logits[i] - base_of(max)) : 0;
 	sum = sum_of_block<WARPS>(sum);
 	if (threadIdx.x == 0)
@@ -182,7 +182,7 @@ __device__ inline void find_top(const struct part &p, uint64_t *to)
 	struct some some;
 
 #pragma unroll
-	for (uint32_t i = 0; i < EACH; i++)
+	for (uint32_t i = 0; i < CHUNK_EACH; i++)
 		some.keys[i] = p.has(i) ? key_of(p.logits[i], p.id(i)) : 0;
 	find_largest(some, keys);
 	if (threadIdx.x < PROGRAM_TOP_MAX)
@@ -194,7 +194,7 @@ __device__ inline void tell_all(const struct part &p, uint64_t out)
 	float *to = (float *)(out + sizeof(struct program_row));
 
 #pragma unroll
-	for (uint32_t i = 0; i < EACH; i++)
+	for (uint32_t i = 0; i < CHUNK_EACH; i++)
 		if (p.has(i))
 			to[p.id(i)] = p.logits[i];
 }
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(THREADS)
 	if (!(wanted.want & OF_LOGITS))
 		return;
 #pragma unroll
-	for (uint32_t i = 0; i < EACH; i++)
+	for (uint32_t i = 0; i < CHUNK_EACH; i++)
 		p.logits[i] = p.has(i) ? logits[p.id(i)] * a.factor : 0;
 	sum_up(p, &a.sums[blockIdx.x]);
 	if (wanted.want & PROGRAM_WANT_TOP)
@@ -259,7 +259,7 @@ __device__ inline void merge_tops(const uint64_t *tops, uint32_t n_chunks, uint6
 		struct some some;
 
 #pragma unroll
-		for (uint32_t i = 0; i < EACH; i++) {
+		for (uint32_t i = 0; i < CHUNK_EACH; i++) {
 			uint32_t k = i * THREADS + threadIdx.x;
 
 			some.keys[i] = k < known	  ? keys[k]

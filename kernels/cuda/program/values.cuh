@@ -49,7 +49,12 @@ __device__ inline void put(const struct device_rows &out, uint32_t row, uint32_t
 		put_narrow(out.narrow, out.bf16, (uint64_t)row * out.narrow_stride + i, value);
 }
 
-/* Four values side by side, of rows that are multiples of four apart. */
+inline bool take_fours(const struct device_rows *out)
+{
+	return out->wide_stride % 4 == 0 && out->narrow_stride % 4 == 0;
+}
+
+/* Four values side by side, of rows that take_fours. */
 __device__ inline void put_four(const struct device_rows &out, uint32_t row, uint32_t i,
 				const float (&values)[4])
 {

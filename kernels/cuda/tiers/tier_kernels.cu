@@ -57,11 +57,11 @@ __device__ inline struct piece piece_of(const struct device_tier &t, uint32_t i,
 __global__ void __launch_bounds__(32) tier_kernel(const __grid_constant__ struct device_tier t)
 {
 #if __CUDA_ARCH__ >= 900
-	extern __shared__ __align__(128) char ring[];
+	extern __shared__ __align__(128) char slots[];
 	__shared__ uint64_t full[SLOTS];
 	uint32_t n_each = ceil_div((uint32_t)t.bytes, PIECE), n_all = t.n * n_each;
 	uint32_t n = (n_all + gridDim.x - 1 - blockIdx.x) / gridDim.x;
-	uint32_t base = shared_address(ring), barriers = shared_address(full);
+	uint32_t base = shared_address(slots), barriers = shared_address(full);
 
 	if (threadIdx.x != 0)
 		return;
