@@ -93,9 +93,12 @@ if(COPPICE_CUDA_INCLUDE)
 			DEPFILE ${played}.d
 			COMMENT "Compiling played_attend.cu for the CPU"
 			VERBATIM)
+		# It takes longest here, and as a target by itself it waits for no library.
+		add_custom_target(played_attend DEPENDS ${played}.o)
 		coppice_test(NAME attend_played_test
 			SOURCES unit/attend_played_test.c ${played}.o
 			LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
+		add_dependencies(attend_played_test played_attend)
 	endif()
 	# Memory of weights that others map.
 	coppice_test(NAME cuda_weights_test SOURCES unit/cuda_weights_test.c
