@@ -72,7 +72,7 @@ tests() {
 	shift 2
 	rm -f "$build/Testing/Temporary/CTestCostData.txt" # tests/CMakeLists.txt says who begins
 	"${no_aslr[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error \
-		-j $((6 * jobs)) "$@" >"$log" 2>&1
+		-j $((7 * jobs)) "$@" >"$log" 2>&1
 	r=$?
 	read -r bad n < <(
 		sed -nE 's/.*% tests passed, ([0-9]+) tests failed out of ([0-9]+)/\1 \2/p' "$log"

@@ -1,5 +1,6 @@
 /* append.c - K goes in transposed, a column for a token; V row by row. */
 #include "append.h"
+#include "kernels/accesses.h"
 
 #include <assert.h>
 #include <string.h>
@@ -19,7 +20,8 @@ struct source {
 };
 
 /* Elements lie where their type may, and who knows that tells ThreadSanitizer of one access. */
-static void copy_value(char *to, const char *from, size_t bytes)
+static inline __attribute__((always_inline)) void copy_value(char *to, const char *from,
+							     size_t bytes)
 {
 	if (bytes == 2)
 		memcpy(__builtin_assume_aligned(to, 2), __builtin_assume_aligned(from, 2), 2);
@@ -27,8 +29,9 @@ static void copy_value(char *to, const char *from, size_t bytes)
 		memcpy(__builtin_assume_aligned(to, 4), __builtin_assume_aligned(from, 4), 4);
 }
 
-static void append_keys(const struct pool_pages *pages, const struct work_shape *shape, char *block,
-			const struct work_slice *slot, const struct source *from)
+static ACCESSES_TOLD void append_keys(const struct pool_pages *pages,
+				      const struct work_shape *shape, char *block,
+				      const struct work_slice *slot, const struct source *from)
 {
 	size_t bytes = work_dtype_bytes(shape->dtype), line = shape->page_tokens * bytes;
 
@@ -39,17 +42,51 @@ static void append_keys(const struct pool_pages *pages, const struct work_shape 
 	}
 }
 
-static void append_values(const struct pool_pages *pages, const struct work_shape *shape,
-			  char *block, const struct work_slice *slot, const struct source *from)
+static char *values_of(const struct pool_pages *pages, const struct work_shape *shape, char *block,
+		       const struct work_slice *slot)
+{
+	return block + pages->value_bytes +
+	       slot->first * shape->head_dim * work_dtype_bytes(shape->dtype);
+}
+
+static ACCESSES_TOLD void append_values(const struct pool_pages *pages,
+					const struct work_shape *shape, char *to,
+					const struct work_slice *slot, const struct source *from)
 {
 	size_t bytes = work_dtype_bytes(shape->dtype);
-	char *to = block + pages->value_bytes + slot->first * shape->head_dim * bytes;
 
 	for (uint32_t i = 0; i < slot->count; i++, to += shape->head_dim * bytes) {
 		for (uint32_t d = 0; d < shape->head_dim; d++)
 			copy_value(to + pages->dim_place[d] * bytes,
 				   from->v + i * from->v_stride + d * bytes, bytes);
 	}
+}
+
+/* A page's keys of a dimension, or those of the slot alone: others may write beside these. */
+static void tell_keys(const struct pool_pages *pages, const struct work_shape *shape, char *block,
+		      const struct work_slice *slot)
+{
+	size_t bytes = work_dtype_bytes(shape->dtype), line = shape->page_tokens * bytes;
+
+	if (slot->count == shape->page_tokens) {
+		access_write(block, shape->head_dim * line);
+		return;
+	}
+	for (uint32_t d = 0; d < shape->head_dim; d++, block += line)
+		for (uint32_t i = 0; i < slot->count; i++)
+			access_write(block + pages->key_place[slot->first + i] * bytes, bytes);
+}
+
+/* What append_keys and append_values read and write (accesses.h). */
+static void tell(const struct pool_pages *pages, const struct work_shape *shape, char *block,
+		 const struct work_slice *slot, const struct source *from)
+{
+	size_t row_bytes = shape->head_dim * work_dtype_bytes(shape->dtype);
+
+	tell_keys(pages, shape, block, slot);
+	access_write(values_of(pages, shape, block, slot), slot->count * row_bytes);
+	access_read_lines(from->k, row_bytes, from->k_stride, slot->count);
+	access_read_lines(from->v, row_bytes, from->v_stride, slot->count);
 }
 
 /* Unit: one query, one KV head. */
@@ -74,8 +111,11 @@ static void append_unit(void *arg, uint32_t thread, uint32_t unit)
 
 		assert(slot->page < a->pages->n_pages);
 		assert(slot->first + slot->count <= shape->page_tokens);
+		if (ACCESSES_ARE_TOLD)
+			tell(a->pages, shape, block, slot, &from);
 		append_keys(a->pages, shape, block, slot, &from);
-		append_values(a->pages, shape, block, slot, &from);
+		append_values(a->pages, shape, values_of(a->pages, shape, block, slot), slot,
+			      &from);
 		row += slot->count;
 	}
 }

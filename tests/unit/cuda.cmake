@@ -81,24 +81,14 @@ if(COPPICE_CUDA_INCLUDE)
 	endforeach()
 	coppice_test(NAME slices_test SOURCES unit/slices_test.c
 		LIBS ${played_device} LABELS unit kernels)
-	# Attention's kernels themselves, as C++ on the CPU. Their threads leave their stacks by
-	# jumps, which sanitizers do not follow.
-	if(TARGET coppice_cuda AND NOT COPPICE_SANITIZE)
-		set(played ${CMAKE_CURRENT_BINARY_DIR}/played_attend)
-		add_custom_command(OUTPUT ${played}.o
-			COMMAND ${COPPICE_NVCC} -x c++ -std=c++17 -O1 -I${PROJECT_SOURCE_DIR}
-				-Xcompiler=-Wno-unknown-pragmas -MD -MF ${played}.d
-				-c ${CMAKE_CURRENT_LIST_DIR}/played_attend.cu -o ${played}.o
-			DEPENDS ${CMAKE_CURRENT_LIST_DIR}/played_attend.cu
-			DEPFILE ${played}.d
-			COMMENT "Compiling played_attend.cu for the CPU"
-			VERBATIM)
-		# It takes longest here, and as a target by itself it waits for no library.
-		add_custom_target(played_attend DEPENDS ${played}.o)
-		coppice_test(NAME attend_played_test
-			SOURCES unit/attend_played_test.c ${played}.o
-			LIBS unit_fixtures cuda_host coppice_kernels LABELS unit kernels)
-		add_dependencies(attend_played_test played_attend)
+	# Attention's kernels themselves, as C++ on the CPU. Builds under sanitizers, which do not
+	# follow the jumps of their threads, have none.
+	if(TARGET coppice_cuda_played)
+		coppice_test(NAME attend_played_test SOURCES unit/attend_played_test.c
+			LIBS ${PROJECT_BINARY_DIR}/kernels/cuda/played_attend.o
+				unit_fixtures cuda_host coppice_kernels
+			LABELS unit kernels)
+		add_dependencies(attend_played_test coppice_cuda_played)
 	endif()
 	# Memory of weights that others map.
 	coppice_test(NAME cuda_weights_test SOURCES unit/cuda_weights_test.c
