@@ -9,6 +9,9 @@
  * its pointers either (coppice_told in CMakeLists.txt): where they are wrong, what is told is no
  * one's, and for what is not aligned there is access_aligned. Of arrays on the stack UBSan knows
  * the bounds. Without these sanitizers nothing of this leaves code.
+ *
+ * RACES_TOLD is for what goes element by element, which costs ThreadSanitizer much and the other
+ * little: left alone by the former, for whom its caller tells what other threads may touch as well.
  */
 #ifndef COPPICE_KERNELS_ACCESSES_H
 #define COPPICE_KERNELS_ACCESSES_H
@@ -19,6 +22,8 @@
 #if defined(__SANITIZE_THREAD__)
 #define ACCESSES_ARE_TOLD 1
 #define ACCESSES_TOLD __attribute__((no_sanitize("thread")))
+#define RACES_ARE_TOLD 1
+#define RACES_TOLD ACCESSES_TOLD
 
 void __tsan_read_range(void *at, long bytes);
 void __tsan_write_range(void *at, long bytes);
@@ -32,6 +37,11 @@ void __asan_storeN(void *at, long bytes);
 #else
 #define ACCESSES_ARE_TOLD 0
 #define ACCESSES_TOLD
+#endif
+
+#ifndef RACES_TOLD
+#define RACES_ARE_TOLD 0
+#define RACES_TOLD
 #endif
 
 #define ACCESS static inline __attribute__((always_inline))

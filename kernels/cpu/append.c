@@ -29,9 +29,9 @@ static inline __attribute__((always_inline)) void copy_value(char *to, const cha
 		memcpy(__builtin_assume_aligned(to, 4), __builtin_assume_aligned(from, 4), 4);
 }
 
-static ACCESSES_TOLD void append_keys(const struct pool_pages *pages,
-				      const struct work_shape *shape, char *block,
-				      const struct work_slice *slot, const struct source *from)
+static RACES_TOLD void append_keys(const struct pool_pages *pages, const struct work_shape *shape,
+				   char *block, const struct work_slice *slot,
+				   const struct source *from)
 {
 	size_t bytes = work_dtype_bytes(shape->dtype), line = shape->page_tokens * bytes;
 
@@ -49,9 +49,9 @@ static char *values_of(const struct pool_pages *pages, const struct work_shape *
 	       slot->first * shape->head_dim * work_dtype_bytes(shape->dtype);
 }
 
-static ACCESSES_TOLD void append_values(const struct pool_pages *pages,
-					const struct work_shape *shape, char *to,
-					const struct work_slice *slot, const struct source *from)
+static RACES_TOLD void append_values(const struct pool_pages *pages, const struct work_shape *shape,
+				     char *to, const struct work_slice *slot,
+				     const struct source *from)
 {
 	size_t bytes = work_dtype_bytes(shape->dtype);
 
@@ -111,7 +111,7 @@ static void append_unit(void *arg, uint32_t thread, uint32_t unit)
 
 		assert(slot->page < a->pages->n_pages);
 		assert(slot->first + slot->count <= shape->page_tokens);
-		if (ACCESSES_ARE_TOLD)
+		if (RACES_ARE_TOLD)
 			tell(a->pages, shape, block, slot, &from);
 		append_keys(a->pages, shape, block, slot, &from);
 		append_values(a->pages, shape, values_of(a->pages, shape, block, slot), slot,

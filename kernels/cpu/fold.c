@@ -71,8 +71,9 @@ uint32_t fold_stride(uint32_t group, uint32_t n_rows)
 	return (uint32_t)round_up(n_rows, block_rows(group));
 }
 
-/* A row's place in its block is a column: a value of each line, VEC_BLOCK apart. */
-static ACCESSES_TOLD void put_column(float *to, const float *row, uint32_t dim)
+/* A row's place in its block is a column: a value of each line, VEC_BLOCK apart. Both are the
+ * thread's own. */
+static RACES_TOLD void put_column(float *to, const float *row, uint32_t dim)
 {
 #pragma GCC unroll 8
 	for (uint32_t d = 0; d < dim; d++)
@@ -98,8 +99,6 @@ static void pack_q(const struct fold *f, struct fold_state *state, uint32_t head
 			f->vec->widen[shape->dtype](line, (const void *)(uintptr_t)q, dim, scale);
 		else
 			memset(line, 0, dim * sizeof(*line));
-		access_own_read(line, dim * sizeof(*line));
-		access_own_write(to, ((dim - 1) * VEC_BLOCK + 1) * sizeof(*to));
 		put_column(to, line, dim);
 	}
 }
