@@ -44,19 +44,16 @@ fetch() {
 	echo "$sum" >"$home/pinned/sum"
 }
 
-# Where the machine has a pip, that fetches another: venv's and its own byte code are made first,
-# which takes longer than all else here.
+# A pip of the machine's fetches another. Where it has none, or one that knows no other environment,
+# venv makes one: it compiles that first, which takes longer than all else here.
 install_installers() {
 	local install=(install -q --only-binary :all: --no-deps --no-compile) wanted
 	mapfile -t wanted < <(grep -E '^(pip|uv)==' "$pins")
-	if python3 -c 'import pip' 2>/dev/null; then
-		python3 -m venv --without-pip "$home/pinned"
-		env -u PYTHONPYCACHEPREFIX python3 -m pip --python "$home/pinned" \
-			"${install[@]}" "${wanted[@]}"
-	else
-		python3 -m venv "$home/pinned"
-		"$home/pinned/bin/pip" "${install[@]}" "${wanted[@]}"
-	fi
+	python3 -m venv --without-pip "$home/pinned"
+	env -u PYTHONPYCACHEPREFIX python3 -m pip --python "$home/pinned" \
+		"${install[@]}" "${wanted[@]}" 2>/dev/null && return
+	python3 -m venv "$home/pinned"
+	"$home/pinned/bin/pip" "${install[@]}" "${wanted[@]}"
 }
 
 # uv takes a quarter of pip's time, but knows nothing of pip's configuration: where that names an

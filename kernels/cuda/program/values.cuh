@@ -49,6 +49,7 @@ __device__ inline void put(const struct device_rows &out, uint32_t row, uint32_t
 		put_narrow(out.narrow, out.bf16, (uint64_t)row * out.narrow_stride + i, value);
 }
 
+/* Rows are multiples of four apart. */
 inline bool take_fours(const struct device_rows *out)
 {
 	return out->wide_stride % 4 == 0 && out->narrow_stride % 4 == 0;
